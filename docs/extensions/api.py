@@ -56,6 +56,7 @@ GROUPS = {
         "CausalLM",
         "BahdanauSeq2Seq",
         "NadarayaWatsonRegressor",
+        "kernel_regression.KernelRegressor",
     ],
     "Losses, metrics, schedules": [
         "MaskedCrossentropy",

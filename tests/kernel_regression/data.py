@@ -1,4 +1,4 @@
-"""Data of known curves and a kernel of one's own, for every test of this folder."""
+"""Data of known curves and a custom kernel, for the tests of this folder."""
 
 import numpy as np
 
@@ -20,7 +20,7 @@ def plane(seed=0, n=60):
 
 
 def cauchy(name="cauchy"):
-    """A kernel without end whose reach is not known, 1 / (1 + u²)."""
+    """A kernel with unbounded support and unknown reach, 1 / (1 + u²)."""
     return kernels.Kernel(
         name, np.inf, lambda s: -np.log1p(s), value=None, slope=lambda s, k: -k / (1.0 + s)
     )

@@ -1,4 +1,4 @@
-"""The bandwidth that is chosen: the best there is, whatever the data's scale."""
+"""The chosen bandwidth is optimal at every scale of the data."""
 
 import tracemalloc
 
@@ -10,7 +10,7 @@ from tfattn.kernel_regression import KernelRegression
 
 
 def left_out_error(x, y, h):
-    """Of Gaussians in float64, from the formula."""
+    """The error of Gaussians in float64, from the formula."""
     logs = -((((x[:, None] - x) / h) ** 2).reshape(len(y), len(y), -1).sum(-1)) / 2
     np.fill_diagonal(logs, -np.inf)
     w = np.exp(logs - logs.max(1, keepdims=True))
@@ -18,7 +18,7 @@ def left_out_error(x, y, h):
 
 
 def best_on_a_line(x, y):
-    """A grid, then finer about its best, seven times."""
+    """The best of a grid, refined seven times."""
     grid = np.geomspace(1e-3, 50, 1001)
     for _ in range(7):
         here = int(np.argmin([left_out_error(x, y, h) for h in grid]))
@@ -183,9 +183,9 @@ def test_what_a_map_and_categories_use_is_given_and_taken(degree):
 @pytest.mark.parametrize(
     "bandwidth, expected",
     [
-        (np.eye(2), r"be \(H, λ\), H 2 by 2 and 1 of λ"),
-        ((np.eye(3), [0.1]), r"be \(H, λ\), H 2 by 2 and 1 of λ"),
-        ((np.eye(2), 0.1), r"be \(H, λ\), H 2 by 2 and 1 of λ"),
+        (np.eye(2), r"be \(H, λ\), with H 2 by 2 and 1 numbers λ"),
+        ((np.eye(3), [0.1]), r"be \(H, λ\), with H 2 by 2 and 1 numbers λ"),
+        ((np.eye(2), 0.1), r"be \(H, λ\), with H 2 by 2 and 1 numbers λ"),
         ((np.ones((2, 2)), [0.1]), "be an invertible matrix"),
         ((np.eye(2), [0.9]), r"be in \[0, \(c − 1\) / c\] for categorical columns"),
     ],
@@ -208,7 +208,7 @@ def test_one_point_that_is_far_away_spoils_no_search(data, metric, far):
     x, y = np.concatenate([x, away]), np.append(y, y.mean())
     found = KernelRegression(metric=metric).fit(x, y)
     wanted = KernelRegression(bandwidth=alone.current_bandwidth()).fit(x, y).leave_one_out()
-    # One for all is in units of the spreads, which one point more changes a little.
+    # A shared bandwidth is in units of the spreads, which one more point changes a little.
     assert found.search_errors[-1] <= wanted.error * (1 + {"one": 1e-3}.get(metric, 1e-6))
 
 

@@ -28,10 +28,10 @@ def by_boxes(monkeypatch):
     """
 
     def choose(least=100):
-        def pays(kernel, metric, points, queries):
+        def is_faster(kernel, metric, points, queries):
             return queries > least and np.ptp(points.places.x) * metric.map[0, 0] < 1e5
 
-        monkeypatch.setattr(line_sums, "pays", pays)
+        monkeypatch.setattr(line_sums, "is_faster", is_faster)
 
     choose()
     return choose
@@ -100,15 +100,15 @@ def test_means_of_near_keys_are_those_of_all_keys(name, monkeypatch):
     for bandwidth in (0.005, 0.05, 50.0):
         model = KernelRegression(name, [bandwidth, 0.7 * bandwidth])
         model.fit(x, y, sample_weight=weight)
-        assert near.pays(model.points, model.points.places)
+        assert near.is_faster(model.points, model.points.places)
         found = model.predict(queries)
         with monkeypatch.context() as patch:
-            patch.setattr(near, "pays", lambda points, queries: False)
+            patch.setattr(near, "is_faster", lambda points, queries: False)
             wanted = model.predict(queries)
         np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", ["cauchy", "gaussian"])  # a name is no promise
+@pytest.mark.parametrize("name", ["cauchy", "gaussian"])  # a name that is known too
 def test_a_kernel_of_ones_own_is_seen_as_far_as_it_reaches(name, monkeypatch):
     monkeypatch.setitem(reference.KERNELS, name, lambda u: 1.0 / (1.0 + u**2))
     for columns, degree in ((1, 0), (2, 0), (2, 1)):
@@ -138,11 +138,11 @@ def test_errors_of_a_few_neighbors_are_those_of_tiles(name):
     weight = np.random.default_rng(0).uniform(0.01, 9.0, len(x))
     for bandwidth in (1e-7, 1e-3, 5e-3):
         model = KernelRegression(name, bandwidth).fit(x, y, weight)
-        of_few = left_out.of_few(model.kernel, model.chosen, model.points)
+        few_neighbors = left_out.few_neighbors(model.kernel, model.chosen, model.points)
         by_tiles = left_out.predictions(model.kernel, model.chosen, model.points, 0, nearest=True)
-        np.testing.assert_allclose(of_few, by_tiles, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(few_neighbors, by_tiles, rtol=1e-9, atol=1e-12)
     model = KernelRegression(name, 1.0).fit(x, y, weight)
-    assert left_out.of_few(model.kernel, model.chosen, model.points) is None
+    assert left_out.few_neighbors(model.kernel, model.chosen, model.points) is None
 
 
 # Threads.
@@ -157,13 +157,13 @@ def _tile(number):
 def test_tiles_in_threads_come_in_order_and_an_error_comes_out_and_leaves_no_thread(monkeypatch):
     monkeypatch.setattr(tiles, "_cores", lambda: 3)
     before = threading.active_count()
-    assert list(tiles.mapped(_tile, [3, 1, 2] * 9, tuned.THREADED_PAIRS)) == [3, 1, 2] * 9
-    found = tiles.mapped(_tile, range(20), tuned.THREADED_PAIRS)
+    assert list(tiles.parallel_map(_tile, [3, 1, 2] * 9, tuned.THREADED_PAIRS)) == [3, 1, 2] * 9
+    found = tiles.parallel_map(_tile, range(20), tuned.THREADED_PAIRS)
     assert [next(found) for _ in range(5)] == list(range(5))
     with pytest.raises(MemoryError, match="of a tile"):
         next(found)
     assert threading.active_count() == before
-    abandoned = tiles.mapped(_tile, range(3), tuned.THREADED_PAIRS)
+    abandoned = tiles.parallel_map(_tile, range(3), tuned.THREADED_PAIRS)
     next(abandoned)
     abandoned.close()
     assert threading.active_count() == before

@@ -1,4 +1,4 @@
-"""The estimator for scikit-learn: all that scikit-learn checks, and what it says of itself."""
+"""The estimator for scikit-learn: scikit-learn's checks, data frames, categories and errors."""
 
 import numpy as np
 import pytest
@@ -33,7 +33,7 @@ CHECKS = [
 
 
 @pytest.mark.parametrize("estimator, check", CHECKS, ids=lambda it: getattr(it, "func", it))
-@pytest.mark.filterwarnings("ignore")  # scikit-learn warns of its own doings
+@pytest.mark.filterwarnings("ignore")  # scikit-learn's own warnings
 def test_scikit_learn_finds_nothing_to_complain_about(estimator, check):
     check(estimator)
 
@@ -42,7 +42,7 @@ def test_it_predicts_what_the_regression_does():
     x, y = plane()
     estimator = KernelRegressor().fit(x, y)
     plain = KernelRegression().fit(x, y)
-    # Rows in another order are summed otherwise, and a minimum is known to half of the digits.
+    # The order of rows changes the rounding of sums, and a minimum has half of the digits.
     np.testing.assert_allclose(estimator.predict(x), plain.predict(x), rtol=1e-6, atol=1e-7)
     np.testing.assert_allclose(estimator.bandwidth_, plain.current_bandwidth(), rtol=1e-4)
     band = estimator.bands(x, 0.9)
@@ -83,7 +83,7 @@ def frame_of(color):
 
 
 COLORS = ["red", "blue", "red", "green"]
-WHOLE = "hold words or numbers in categorical columns, and none missing"
+WHOLE = "hold words or numbers in categorical columns, none of them missing"
 NUMBERS = "hold numbers where a column is not categorical"
 
 

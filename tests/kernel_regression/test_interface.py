@@ -1,6 +1,7 @@
-"""KernelRegression: units, weights, types, bands, and what is refused."""
+"""KernelRegression: units, weights, types, bands and errors."""
 
 import datetime
+import sys
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from tfattn.kernel_regression import KernelRegression
 QUERIES = np.linspace(0.2, 4.8, 31)
 
 
-# Units, weights, types, and what is asked besides.
+# Units, weights and types.
 
 
 @pytest.mark.slow
@@ -152,7 +153,7 @@ def test_the_variance_follows_the_noise():
     np.testing.assert_allclose(variance, [0.04, 0.36], rtol=0.25)
 
 
-# What is refused. tests/test_invalid_arguments.py has what one argument may not be by itself.
+# Errors. tests/test_invalid_arguments.py has the invalid values of single arguments.
 
 X = np.linspace(0.0, 1.0, 7)
 REAL = "be an array of real numbers (read a tf.data pipeline or a generator first)"
@@ -196,13 +197,13 @@ REFUSED = [
     (
         fit(X, start=0.3, bandwidth=0.5),
         "start",
-        "be None where a bandwidth is given, and kept",
+        "be None if `bandwidth` is given",
         0.3,
     ),
     (
         fit(np.stack([X, X**2], 1), start=np.eye(2), metric="full"),
         "start",
-        "be one number, or one a column of x",
+        "be one number, or one per column of x",
         repr(np.eye(2)),
     ),
     # Words, and dates, which NumPy would cast.
@@ -214,7 +215,7 @@ REFUSED = [
     (
         fit(X, bandwidth=np.array(["1"], object)),
         "bandwidth",
-        "be one number, or one a column, 1 (λ of a categorical one)",
+        "be one number, or one per column, 1",
         "array(['1'], dtype=object)",
     ),
 ]
@@ -239,3 +240,11 @@ def test_a_fit_that_is_refused_leaves_the_one_before():
         model.fit(x[:7], np.stack([y, y], axis=1)[:7])
     np.testing.assert_array_equal(model.predict([1.0]), before)
     assert KernelRegression().search_errors == []
+
+
+def test_a_star_import_needs_no_scikit_learn(monkeypatch):
+    monkeypatch.setitem(sys.modules, "sklearn", None)
+    monkeypatch.delitem(sys.modules, "tfattn.kernel_regression.estimator", raising=False)
+    exec("from tfattn.kernel_regression import *", {})
+    with pytest.raises(ImportError, match="KernelRegressor needs sklearn: pip install"):
+        exec("from tfattn.kernel_regression import KernelRegressor", {})

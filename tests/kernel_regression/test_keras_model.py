@@ -1,4 +1,4 @@
-"""NadarayaWatsonRegressor: fitted and asked like any other model."""
+"""NadarayaWatsonRegressor: fit, predictions, files and errors."""
 
 import os
 
@@ -13,7 +13,7 @@ from tfattn import NadarayaWatsonRegressor
 from tfattn.kernel_regression import KernelRegression
 
 N = 53
-# JAX keeps float32, unless it is told otherwise.
+# JAX computes in float32 by default.
 HAS_FLOAT64 = keras.backend.standardize_dtype(as_tensor(np.zeros(1)).dtype) == "float64"
 needs_float64 = pytest.mark.skipif(not HAS_FLOAT64, reason="the backend keeps no float64")
 ROUNDED = 1e-15 if HAS_FLOAT64 else 1e-6
@@ -48,7 +48,7 @@ def loaded_from(folder, model):
     return keras.saving.load_model(folder / "model.keras")
 
 
-# The bandwidth that is chosen, and what is predicted with it.
+# The chosen bandwidth and its predictions.
 
 
 def test_predictions_and_weights_are_those_of_the_formula_and_nothing_is_trained():
@@ -62,7 +62,7 @@ def test_predictions_and_weights_are_those_of_the_formula_and_nothing_is_trained
     np.testing.assert_allclose(rows.sum(-1), 1.0, atol=1e-6)
     np.testing.assert_allclose(model.predict(asked, verbose=0), wanted @ y, atol=1e-4)
     assert model.trainable_weights == [] and len(model.weights) == 3
-    # A training point is left out in `fit`, and in nothing else.
+    # Only `fit` leaves a training point out.
     assert np.diagonal(model.attention_weights(x)).min() > 0.1
     # Points and heights as they came, in float64.
     np.testing.assert_allclose(model.points[:, 0], x, rtol=ROUNDED)
@@ -198,7 +198,7 @@ def test_predictions_far_from_the_data_are_finite():
 def test_a_point_without_neighbors_is_predicted_as_the_regression_does(empty, columns):
     rng = np.random.default_rng(0)
     x, y = rng.uniform(0, 9, (31, columns)), rng.normal(size=(31, 2))
-    x[7] = x[3]  # and points at one place see one another
+    x[7] = x[3]  # points at the same place are neighbors
     model = NadarayaWatsonRegressor("tricube", bandwidth=0.2, empty=empty)
     model.fit(x, y)
     away = np.concatenate([x + 0.3, np.full((1, columns), 50.0)])
@@ -316,7 +316,7 @@ def test_a_layer_with_a_compact_kernel_holds_no_array_of_all_pairs():
     assert float(printed("-c", MEMORY, warm=True)) < 200  # all pairs in float64: 640 MB
 
 
-# What is refused. tests/test_invalid_arguments.py has what one argument may not be by itself.
+# Errors. tests/test_invalid_arguments.py has the invalid values of single arguments.
 
 X = np.linspace(0.0, 1.0, 7)
 REAL = "be an array of real numbers (read a tf.data pipeline or a generator first)"
@@ -337,7 +337,7 @@ REFUSED = [
     (
         fit(bandwidth=[1.0, 2.0]),
         "bandwidth",
-        "be one number, or one a column, 1 (λ of a categorical one)",
+        "be one number, or one per column, 1",
         "[1.0, 2.0]",
     ),
     (fit(np.where(X == X[2], np.nan, X)), "x", "be finite", "NaN at row 2, column 0"),

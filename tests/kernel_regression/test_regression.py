@@ -1,4 +1,4 @@
-"""KernelRegression: what it predicts, against the oracle, and what it answers at the edges."""
+"""KernelRegression: predictions against the oracle, and edge cases."""
 
 import numpy as np
 import pytest
@@ -136,7 +136,7 @@ def test_scales_go_as_far_as_float64(of_x, of_y, degree):
     np.testing.assert_allclose(far.leave_one_out().r2, near.leave_one_out().r2, rtol=1e-6)
     for ours, wanted in zip(far.bands(x * of_x), near.bands(x), strict=True):
         np.testing.assert_allclose(ours / of_y, wanted, rtol=1e-6, atol=1e-7)
-    with np.errstate(over="ignore"):  # where float64 ends, inf
+    with np.errstate(over="ignore"):  # overflow gives inf
         wanted = near.variance(x) * of_y * of_y
         np.testing.assert_allclose(far.variance(x * of_x), wanted, rtol=1e-6, atol=1e-300)
         slope = near.derivative(x) * (of_y / of_x)
@@ -213,7 +213,7 @@ def test_far_queries_get_the_nearest_value_and_never_a_silent_0(name):
     x, y = line()
     model = KernelRegression(name, bandwidth=0.5).fit(x, y + 10)
     far = model.predict([1e3, -1e6, 1e9])
-    has_tails = name in ("laplace", "logistic")  # which weigh all points alike, far away
+    has_tails = name in ("laplace", "logistic")  # whose weights are equal far away
     if has_tails:
         assert (far > y.min() + 10).all() and (far < y.max() + 10).all()
     else:
@@ -246,7 +246,7 @@ def test_a_query_without_neighbors_gets_what_was_chosen(empty, wanted, columns, 
         assert np.isnan(band.low[0]) == np.isnan(band.high[0]) == (empty != "nearest")
 
 
-# Few points, and points that say little.
+# Few points, and degenerate points.
 
 
 def test_points_that_are_as_near_share_the_answer():

@@ -11,10 +11,9 @@ from tfattn.kernel_regression import kernels
 from tfattn.kernel_regression.keras_model import NadarayaWatsonRegressor
 from tfattn.kernel_regression.regression import Band, KernelRegression, LeaveOneOut
 
-__all__ = [
+__all__ = [  # without `KernelRegressor`, so that a star import needs no scikit-learn
     "Band",
     "KernelRegression",
-    "KernelRegressor",
     "LeaveOneOut",
     "NadarayaWatsonRegressor",
     "kernels",
@@ -22,7 +21,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name == "KernelRegressor":  # when it is used: the others do without scikit-learn
+    if name == "KernelRegressor":  # lazily, since the others work without scikit-learn
         from tfattn.kernel_regression.estimator import KernelRegressor
 
         return KernelRegressor

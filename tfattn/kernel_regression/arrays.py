@@ -1,4 +1,4 @@
-"""What comes in: checked, as float64, with one message for a number that is none."""
+"""Checked inputs as float64 arrays."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,7 @@ def table(who: str, argument: str, value: ArrayLike, names: Sequence[str] | None
     """`(N, D)` in float64; a vector becomes one column.
 
     Raises:
-        ValueError: another rank, something that is no number, NaN or inf: with its row and column.
+        ValueError: another rank, no real numbers, NaN or inf (with its row and column).
     """
     try:
         array = _floats(value)
@@ -40,7 +40,7 @@ def table(who: str, argument: str, value: ArrayLike, names: Sequence[str] | None
 
 
 def at(row: int, column: int, names: Sequence[str] | None) -> str:
-    """Where a number stands, as messages say it."""
+    """Row and column of a number, for messages."""
     return f"at row {row}, column {column if names is None else repr(names[column])}"
 
 
@@ -48,7 +48,7 @@ def reals(who: str, argument: str, value: ArrayLike, expected: str) -> Array:
     """Real numbers of any shape, in float64.
 
     Raises:
-        ValueError: `value` is something else, and not what `expected` says.
+        ValueError: `value` does not contain real numbers; the message says what is `expected`.
     """
     try:
         return _floats(value, refused="cSUMmb")
@@ -57,37 +57,37 @@ def reals(who: str, argument: str, value: ArrayLike, expected: str) -> Array:
 
 
 def _floats(value: ArrayLike, refused: str = "cSUMm") -> Array:
-    """As float64, without the kinds of dtype that NumPy would cast to it: half of a complex number,
-    words as they are spelled, dates as counts of a unit that nobody named.
+    """As float64, refusing dtypes that NumPy would cast to it: complex numbers lose a part, text
+    is parsed, dates become counts of an unnamed unit.
     """
     array = np.asarray(value)
     kinds = {array.dtype.kind}
     if array.dtype.kind == "O":
-        one_of_each = {type(one): one for one in array.flat}
-        kinds = {np.asarray(one).dtype.kind for one in one_of_each.values()}
+        samples = {type(item): item for item in array.flat}
+        kinds = {np.asarray(item).dtype.kind for item in samples.values()}
     if kinds & set(refused):
         raise TypeError(f"{array.dtype} is no real number")
     return array.astype("float64")
 
 
 def column_names(who: str, value: Sequence[str] | None, count: int) -> list[str] | None:
-    """A name a column, or None."""
+    """A name per column, or None."""
     if value is None:
         return None
-    expected = f"be a sequence of names, one a column of x, {count}"
+    expected = f"be a sequence of names, one per column of x, {count}"
     if isinstance(value, str | bytes) or not np.iterable(value) or len(value) != count:
         _checks.fail(who, "names", expected, value)
     return [str(name) for name in value]
 
 
 def weights(who: str, value: ArrayLike | None, count: int) -> Array | None:
-    """`(N,)` non-negative sample weights; None where all are alike."""
+    """`(N,)` non-negative sample weights, or None."""
     if value is None:
         return None
     array = table(who, "sample_weight", value)
     if array.shape != (count, 1):
         _checks.fail(
-            who, "sample_weight", f"have shape ({count},), one weight a point", array.shape
+            who, "sample_weight", f"have shape ({count},), one weight per point", array.shape
         )
     if array.min() < 0 or not array.max() > 0:
         worst = float(array.min() if array.min() < 0 else array.max())

@@ -1,8 +1,8 @@
-"""Choosing bandwidths: the least leave-one-out error, from several starts, until it is found.
+"""Bandwidth selection: minimizes the leave-one-out error to convergence, from several starts.
 
-The error has more than one minimum. On a line a grid finds the valleys and the zeros of the exact
-gradient their floors. In more dimensions a quasi-Newton method goes down from rules of thumb, from
-wider and narrower ones, from some where one column is left out, and from the valleys of a grid.
+The error has several local minima. On a line a grid brackets them and zeros of the exact gradient
+refine them. In more dimensions a quasi-Newton method starts from rules of thumb, from wider and
+narrower bandwidths, from bandwidths that smooth over one column, and from the minima of a grid.
 
 Source: leave-one-out, Wasserman, All of Nonparametric Statistics, 5.3; starts, Scott 1992;
 Silverman 1986, 3.4.2; the optimizer is SciPy's L-BFGS-B (Byrd, Lu, Nocedal, Zhu 1995).
@@ -27,11 +27,11 @@ Array = np.ndarray
 
 
 class Choice(NamedTuple):
-    """What was chosen.
+    """The chosen bandwidths.
 
     Attributes:
-        metric: the bandwidths.   error: its leave-one-out error.
-        search_errors: the least error so far, after each try; the first is that of Scott's rule.
+        metric: the bandwidths.   error: their leave-one-out error.
+        search_errors: the least error after each evaluation; the first is that of Scott's rule.
     """
 
     metric: Metric
@@ -40,29 +40,29 @@ class Choice(NamedTuple):
 
 
 class _Search:
-    """The error as a function of a vector, with what was seen of it."""
+    """The error as a function of a vector, with all evaluations."""
 
     def __init__(self, kernel: Kernel, points: Points, degree: int, space: Space, nearest: bool):
         self.space, self.points = space, points
         self.evaluate = functools.partial(leave_one_out, kernel, points=points, degree=degree)
         self.nearest = nearest
-        self.seen: list[tuple[float, Array]] = []
+        self.evaluated: list[tuple[float, Array]] = []
 
     def __call__(self, vector: Array) -> tuple[float, Array]:
         found = self.evaluate(metric=self.space.metric(vector), nearest=self.nearest)
-        self.seen.append((found.error, np.array(vector)))
+        self.evaluated.append((found.error, np.array(vector)))
         return found.error, self.space.gradient(vector, found)
 
     def error(self, vector: Array) -> float:
-        """Without its gradient, which takes half of the time."""
+        """The error alone, since the gradient takes half of the time."""
         metric = self.space.metric(np.atleast_1d(vector))
         found = self.evaluate(metric=metric, nearest=self.nearest, gradient=False)
-        self.seen.append((found.error, np.array(vector, ndmin=1)))
+        self.evaluated.append((found.error, np.array(vector, ndmin=1)))
         return found.error
 
     @property
     def best(self) -> tuple[float, Array]:
-        return min(self.seen, key=lambda pair: pair[0])
+        return min(self.evaluated, key=lambda pair: pair[0])
 
 
 def choose(
@@ -77,7 +77,7 @@ def choose(
 
     Args:
         kind: see `Space`.
-        start: where to begin, and then nowhere else. Its map is diagonal.
+        start: the only start of the search, with a diagonal map; None for several.
     """
     x = points.places.x
     extent = max(1.0, 0.5 * float(np.ptp(x, axis=0).max(initial=0.0)))
@@ -85,17 +85,17 @@ def choose(
     search = _Search(kernel, points, degree, space, nearest)
     if start is not None:
         vector = space.vector(1.0 / np.diag(start.map), start.widths)
-        _descend(search, kernel, vector)
+        _minimize(search, kernel, vector)
     elif space.columns == 1 and not len(space.counts):
-        _on_a_line(search, kernel)
+        _search_line(search, kernel)
     elif space.free + len(space.counts):
-        _in_space(search, kernel, degree)
+        _search_columns(search, kernel, degree)
         if tuned.MAX_SCAN * len(points) ** 2 <= tuned.SCAN_PAIRS:
-            _walk(search, search.best[1])
+            _descend_coordinates(search, search.best[1])
     else:
         search(np.zeros(0))
     error, vector = search.best
-    least = np.minimum.accumulate([error for error, _ in search.seen])
+    least = np.minimum.accumulate([error for error, _ in search.evaluated])
     return Choice(space.metric(vector), error, least.tolist())
 
 
@@ -106,17 +106,16 @@ def rules_of_thumb(points: Points, kernel: Kernel) -> tuple[Array, Array]:
     mean = np.average(x, axis=0, weights=weight)
     deviation = np.sqrt(np.average(np.square(x - mean), axis=0, weights=weight))
     middle = np.subtract(*np.percentile(x, [75, 25], axis=0)) / 1.349 if len(x) else deviation
-    # Where half of the points share a value, their quartiles are one; those of the distinct values
-    # are 1 apart.
+    # Quartiles coincide if half of the points share a value; those of distinct values differ by 1.
     middle = np.minimum(np.where(middle > 0, middle, 1.0 / 1.349), deviation)
     width = tuned.COMPACT_WIDTH if np.isfinite(kernel.support) else 1.0
     shrink = len(x) ** (-1.0 / (columns + 4)) * width
-    # A column that does not vary says nothing, whatever its bandwidth.
+    # The bandwidth of a constant column has no effect.
     scott, silverman = (np.where(h > 0, h, 1.0) for h in (1.06 * deviation, 0.9 * middle))
     return scott * shrink, silverman * shrink
 
 
-def _on_a_line(search: _Search, kernel: Kernel) -> None:
+def _search_line(search: _Search, kernel: Kernel) -> None:
     points = search.points
     x = points.places.x[:, 0]
     scott, silverman = (np.log(h) for h in rules_of_thumb(points, kernel))
@@ -126,14 +125,14 @@ def _on_a_line(search: _Search, kernel: Kernel) -> None:
         return
     compact, many = np.isfinite(kernel.support), len(points) > tuned.MANY_POINTS
     if not kernel.smooth and len(places) <= tuned.MAX_STEPPED:
-        # The error changes at the distances of places alone.
+        # The error is piecewise constant, with steps at the distances of places.
         distances = np.unique(np.abs(np.subtract.outer(places, places)))[1:] / kernel.support
         distances = distances[np.diff(distances, prepend=0.0) > tuned.SAME_DISTANCE * distances]
         edges = np.log(np.concatenate([[0.5 * distances[0]], distances, [2.0 * distances[-1]]]))
         for log in 0.5 * (edges[1:] + edges[:-1]):
             search.error(log)
         return
-    # Below, a compact kernel sees no other place.
+    # Below `low` no place is within the support of a compact kernel at another.
     low = np.log(np.diff(places).min()) - (np.log(kernel.support) if compact else 1.5)
     high = np.log(10.0 * search.space.extent)
     fine = compact or len(points) <= tuned.FEW_POINTS
@@ -142,31 +141,31 @@ def _on_a_line(search: _Search, kernel: Kernel) -> None:
     grid = np.unique(np.concatenate([grid, scott, silverman]))
     errors = [search.error(log) for log in grid]
     while not compact and len(grid) < tuned.MAX_GRID:
-        if not abs(errors[1] - errors[0]) > tuned.FLAT_ERROR * errors[0]:  # of NaN too
+        if not abs(errors[1] - errors[0]) > tuned.FLAT_ERROR * errors[0]:  # also stops at NaN
             break
         grid = np.concatenate([[grid[0] - step], grid])
         errors.insert(0, search.error(grid[0]))
     best = min(errors)
-    valleys = [here for here in _valleys(errors) if errors[here] <= tuned.NEAR_LEAST * best]
-    for here in valleys[: tuned.MINIMA if many else tuned.MINIMA_OF_FEW]:
+    minima = [here for here in _local_minima(errors) if errors[here] <= tuned.NEAR_LEAST * best]
+    for here in minima[: tuned.MINIMA if many else tuned.MINIMA_OF_FEW]:
         low, high = grid[max(here - 1, 0)], grid[min(here + 1, len(grid) - 1)]
         if here == len(grid) - 1:
             search.error(np.log(search.space.widest))
         elif kernel.smooth and not compact:
-            _floor(search, low, high)
+            _refine(search, low, high)
         else:
-            _zoom(search, kernel, low, high)
+            _refine_by_grids(search, kernel, low, high)
 
 
-def _valleys(errors: list[float]) -> list[int]:
-    """Where a list is no greater than beside it, the deepest first."""
+def _local_minima(errors: list[float]) -> list[int]:
+    """Indices of the local minima of a list, the least first."""
     padded = np.concatenate([[np.inf], errors, [np.inf]])
     low = (padded[1:-1] <= padded[:-2]) & (padded[1:-1] <= padded[2:])
     return sorted(np.flatnonzero(low), key=lambda i: errors[i])
 
 
-def _floor(search: _Search, low: float, high: float) -> None:
-    """Where the gradient changes its sign."""
+def _refine(search: _Search, low: float, high: float) -> None:
+    """Finds the zero of the gradient between two log bandwidths."""
 
     @functools.cache
     def gradient(log: float) -> float:
@@ -178,50 +177,52 @@ def _floor(search: _Search, low: float, high: float) -> None:
         optimize.minimize_scalar(search.error, bounds=(low, high), method="bounded")
 
 
-def _zoom(search: _Search, kernel: Kernel, low: float, high: float) -> None:
-    """A valley of a compact kernel has small ones in it, where points come into sight."""
+def _refine_by_grids(search: _Search, kernel: Kernel, low: float, high: float) -> None:
+    """Searches ever finer grids: with a compact kernel a minimum contains smaller minima, at
+    bandwidths where further points enter the support.
+    """
     for _ in range(2 if kernel.smooth else 3):
         grid = np.linspace(low, high, 21)
         here = int(np.argmin([search.error(log) for log in grid]))
         low, high = grid[max(here - 1, 0)], grid[min(here + 1, 20)]
     if kernel.smooth:
-        _floor(search, low, high)
+        _refine(search, low, high)
 
 
-def _in_space(search: _Search, kernel: Kernel, degree: int) -> None:
+def _search_columns(search: _Search, kernel: Kernel, degree: int) -> None:
     space, points = search.space, search.points
     kind = "one" if space.kind == "one" else "each"
     simple = dataclasses.replace(space, kind=kind)
-    scout = _Search(kernel, _some(points), degree, simple, search.nearest)
+    scout = _Search(kernel, _sample(points), degree, simple, search.nearest)
     widen = (len(scout.points) / len(points)) ** (1.0 / (space.columns + 4))
     starts = [
         (scout.error(vector), vector) for vector in _starts(points, kernel, simple, 1 / widen)
     ]
-    starts += _scanned(scout)
+    starts += _grid_minima(scout)
     first, *others = starts
     others.sort(key=lambda pair: pair[0])
     exact = len(scout.points) == len(points)
-    found, seen = [], scout.seen
+    found, pairs = [], scout.evaluated
     runs = tuned.RUNS if exact else tuned.RUNS_OF_SAMPLE
-    for vector in _apart([first[1], *(vector for _, vector in others)])[:runs]:
-        scout.seen = []
-        _descend(scout, kernel, vector)
+    for vector in _distinct_starts([first[1], *(vector for _, vector in others)])[:runs]:
+        scout.evaluated = []
+        _minimize(scout, kernel, vector)
         found.append(scout.best)
-        seen = seen + scout.seen
-    if exact:  # what the scout saw are errors of these points
-        search.seen = [(error, _with_rest(vector, simple, space)) for error, vector in seen]
+        pairs = pairs + scout.evaluated
+    if exact:  # the scout evaluated the errors of all points
+        search.evaluated = [(error, _embedded(vector, simple, space)) for error, vector in pairs]
         if simple.kind == space.kind:
             return
     found.sort(key=lambda pair: pair[0])
-    # All valleys of a small set, the two best of a large one, where each costs much.
+    # All minima of a small set, but the two best of a large set, where each takes long.
     for _, vector in found if exact else found[:2]:
         vector = vector.copy()
         vector[: simple.free] += 0.0 if exact else np.log(widen)
-        _descend(search, kernel, _with_rest(vector, simple, space))
+        _minimize(search, kernel, _embedded(vector, simple, space))
 
 
-def _scanned(search: _Search) -> list[tuple[float, Array]]:
-    """The valleys of a grid over all that is free, as pairs of error and vector."""
+def _grid_minima(search: _Search) -> list[tuple[float, Array]]:
+    """Local minima on a grid over all free numbers, as pairs of error and vector."""
     space, x = search.space, search.points.places.x
     free = space.free + len(space.counts)
     count = min(tuned.MAX_SCAN, tuned.SCAN_PAIRS / len(search.points) ** 2)
@@ -238,12 +239,12 @@ def _scanned(search: _Search) -> list[tuple[float, Array]]:
     low, high = np.array(space.bounds).T
     vectors = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).clip(low, high)
     errors = np.apply_along_axis(search.error, -1, vectors)
-    valleys = errors <= ndimage.minimum_filter(errors, 3, mode="nearest")
-    return list(zip(errors[valleys], vectors[valleys], strict=True))
+    minima = errors <= ndimage.minimum_filter(errors, 3, mode="nearest")
+    return list(zip(errors[minima], vectors[minima], strict=True))
 
 
-def _apart(vectors: list[Array]) -> list[Array]:
-    """Those that are not close to one before them, and would end where it does."""
+def _distinct_starts(vectors: list[Array]) -> list[Array]:
+    """The vectors, except any that is close to an earlier vector and would end at its minimum."""
     chosen: list[Array] = []
     for vector in vectors:
         if all(np.abs(vector - other).max(initial=0.0) > tuned.SAME_START for other in chosen):
@@ -251,23 +252,23 @@ def _apart(vectors: list[Array]) -> list[Array]:
     return chosen
 
 
-def _with_rest(vector: Array, simple: Space, space: Space) -> Array:
-    """A vector of the simple space in the whole one: nothing off the diagonal."""
+def _embedded(vector: Array, simple: Space, space: Space) -> Array:
+    """A vector of the simple space as one of the whole space, with zeros off the diagonal."""
     rest = np.zeros(space.free - simple.free)
     return np.concatenate([vector[: simple.free], rest, vector[simple.free :]])
 
 
 def _starts(points: Points, kernel: Kernel, space: Space, wider: float) -> list[Array]:
     scott, silverman = (h * wider for h in rules_of_thumb(points, kernel))
-    middle, narrow = 0.5 * space.most, 0.1 * space.most
+    middle, narrow = 0.5 * space.max_widths, 0.1 * space.max_widths
     starts = [space.vector(scott, narrow), space.vector(silverman, narrow)]
-    # Of the narrower rule, which a few points far away do not widen.
-    for factor in (0.1, 0.25, 0.5, 2.0, 5.0, _clumps(points.places.x)):
+    # Multiples of the narrower rule, which is robust to a few distant points.
+    for factor in (0.1, 0.25, 0.5, 2.0, 5.0, _clustering(points.places.x)):
         starts.append(space.vector(factor * silverman, narrow))
     if len(space.counts):
         starts.append(space.vector(silverman, middle))
     if space.kind != "one" and space.columns > 1:
-        for column in range(space.columns):  # each left out; and each alone
+        for column in range(space.columns):  # smooth over each column, or over all others
             chosen = np.arange(space.columns) == column
             for factor in (0.25, 0.5, 2.0):
                 starts.append(space.vector(np.where(chosen, factor, 1.0) * silverman, narrow))
@@ -275,22 +276,22 @@ def _starts(points: Points, kernel: Kernel, space: Space, wider: float) -> list[
             if space.columns > 2:
                 starts.append(space.vector(np.where(chosen, 0.5 * silverman, 100.0), narrow))
     for category in range(len(space.counts)):
-        widths = np.where(np.arange(len(space.counts)) == category, space.most, narrow)
+        widths = np.where(np.arange(len(space.counts)) == category, space.max_widths, narrow)
         starts.append(space.vector(silverman, widths))
     low, high = np.array(space.bounds).T
     return [np.clip(vector, low, high) for vector in starts]
 
 
-def _clumps(x: Array) -> Array:
-    """`(D,)`: the width of what points would fill by their usual gaps, in times of their spread;
-    little where they stand in a few clumps.
+def _clustering(x: Array) -> Array:
+    """`(D,)`: the number of distinct values times their median gap, over twice the spread: small
+    where the points form a few clusters.
     """
     distinct = [np.unique(column) for column in x.T]
     return np.array([0.5 * len(v) * np.median(np.diff(v)) if len(v) > 1 else 1.0 for v in distinct])
 
 
-def _some(points: Points) -> Points:
-    """At most so many points, at random, the same each time."""
+def _sample(points: Points) -> Points:
+    """At most `tuned.SAMPLE` points, at random with a fixed seed."""
     if len(points) <= 2 * tuned.SAMPLE:
         return points
     rows = np.sort(np.random.default_rng(0).choice(len(points), tuned.SAMPLE, replace=False))
@@ -300,12 +301,12 @@ def _some(points: Points) -> Points:
     return Points(points.places.take(rows), points.y[rows], weight, points.counts, rows)
 
 
-def _descend(search: _Search, kernel: Kernel, vector: Array) -> None:
-    """Down to the floor of a valley."""
+def _minimize(search: _Search, kernel: Kernel, vector: Array) -> None:
+    """Minimizes the error from a start."""
     bounds = search.space.bounds
     vector = np.clip(vector, *np.array(bounds).T)
     if kernel.smooth:
-        # Of a variance of 1, errors are compared in their 14th digit.
+        # Scaled outputs have a variance of order 1: errors are compared to their 14th digit.
         result = optimize.minimize(
             search,
             vector,
@@ -320,14 +321,14 @@ def _descend(search: _Search, kernel: Kernel, vector: Array) -> None:
     if not len(vector) or np.isinf(kernel.support) and kernel.smooth:
         return
     if not kernel.smooth:
-        _walk(search, vector)
+        _descend_coordinates(search, vector)
     elif len(vector) <= tuned.MAX_POLISHED:
         limit = {"maxfev": 60 * len(vector), "xatol": 1e-4, "fatol": 1e-10, "adaptive": True}
         optimize.minimize(search.error, vector, method="Nelder-Mead", bounds=bounds, options=limit)
 
 
-def _walk(search: _Search, vector: Array) -> None:
-    """Along one number after the other, in shorter and shorter steps, over steps of the error."""
+def _descend_coordinates(search: _Search, vector: Array) -> None:
+    """Coordinate descent on grids of decreasing step, for piecewise constant errors."""
     low, high = np.array(search.space.bounds).T
     reach, best = 2.0, search.error(vector)
     while reach > 1e-2:

@@ -24,7 +24,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data  # noqa: E40
 
 __all__ = ["KernelRegressor"]
 
-_NO_NUMBERS = (
+_NOT_NUMBERS = (
     str,
     bytes,
     complex,
@@ -36,38 +36,37 @@ _NO_NUMBERS = (
 
 
 class _Regression(KernelRegression):
-    """One whose messages name the estimator and its `X`."""
+    """The regression with messages that name the estimator and its `X`."""
 
     _who, _x = WHO, "X"
 
     def deviation(self, x: ArrayLike) -> np.ndarray:
-        """The root of the variance, which may leave float64 where its root does not."""
+        """The root of the variance, computed without overflow of the variance."""
         return self._shaped(np.sqrt(self._scaled_variance(x)) * self.y_scale)
 
 
 class KernelRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     """Nadaraya–Watson or local linear regression that chooses its own bandwidth.
 
-    `fit` finds the bandwidth of the least leave-one-out error, to convergence; see
-    `KernelRegression`, which does the work. Columns of a data frame that are of a
-    categorical dtype are weighed by Aitchison and Aitken's kernel.
+    `fit` finds the bandwidth of the least leave-one-out error, to convergence, by
+    `KernelRegression`. Aitchison and Aitken's kernel weighs columns of a categorical dtype.
 
     Args:
         kernel, bandwidth, metric, degree, empty: as in `KernelRegression`.
         categorical: "from_dtype", the columns of a data frame with a categorical dtype; or a
             sequence of indices or names of columns. Their categories are words, numbers or
             booleans, in a data frame or an array of objects.
-        leave_out: "place" (every point with the same x is left out together, so that a weight of 2
-            says what a repeated row says) or "point". Defaults to None: "place", but "point" where
-            there are categories, which are there to be shared.
+        leave_out: "place" (all points with the same x are left out together, so that a weight of 2
+            equals a repeated row) or "point". Defaults to None: "place", but "point" with
+            categories, which points share by design.
     Attributes:
-        bandwidth_: in use, in the units of X.
+        bandwidth_: the bandwidth in use, in the units of X.
         regression_: the `KernelRegression`.
-        categories_: from the index of each categorical column to its values.
+        categories_: dict from the index of each categorical column to its values.
         n_features_in_, feature_names_in_: as everywhere in scikit-learn.
     Raises:
-        ValueError: as `KernelRegression`, and as scikit-learn's own checks; a category that is
-            missing; words in a column that is not categorical.
+        ValueError: as in `KernelRegression` and in scikit-learn's checks; a missing category; words
+            in a column that is not categorical.
     Example:
         >>> from tfattn.kernel_regression import KernelRegressor
         >>> X = np.linspace(0.0, 5.0, 50)[:, None]
@@ -97,7 +96,7 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     def fit(
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
     ) -> "KernelRegressor":
-        """Keeps the points and, if none was given, chooses the bandwidth."""
+        """Keeps the points and chooses the bandwidth, unless it is given."""
         columns = self._categorical_columns(X)
         categories: dict[int, np.ndarray] = dict.fromkeys(columns)
         X, y = self._checked(X, categories, y=y)
@@ -119,7 +118,7 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     def predict(
         self, X: ArrayLike, return_std: bool = False
     ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
-        """`(M,)`, or `(M, V)` where y had several columns; with `return_std` also the standard
+        """`(M,)`, or `(M, V)` if y had several columns; with `return_std` also the standard
         deviation of a new y about each prediction, √(variance · (1 + Σ weights²)).
         """
         _checks.boolean(WHO, "return_std", return_std)
@@ -128,7 +127,7 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         if not return_std:
             return value
         neighbors = self.regression_.effective_neighbors(X)
-        # Without a neighbor the value is said by `empty`, and has no weights.
+        # Without a neighbor `empty` decides the value, which has no weights.
         own = np.divide(1.0, neighbors, out=np.zeros_like(neighbors), where=neighbors > 0)
         return value, (self.regression_.deviation(X).T * np.sqrt(1.0 + own)).T
 
@@ -141,15 +140,15 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         return self.regression_.derivative(self._checked(X))
 
     def variance(self, X: ArrayLike) -> np.ndarray:
-        """Of y about the curve, see `KernelRegression.variance`."""
+        """The variance of y about the curve, see `KernelRegression.variance`."""
         return self.regression_.variance(self._checked(X))
 
     def effective_neighbors(self, X: ArrayLike) -> np.ndarray:
-        """How many points each prediction rests on, see `KernelRegression.effective_neighbors`."""
+        """The effective number of points per query, see `KernelRegression.effective_neighbors`."""
         return self.regression_.effective_neighbors(self._checked(X))
 
     def weights(self, X: ArrayLike) -> np.ndarray:
-        """`(M, N)`, how much each training point counts, see `KernelRegression.weights`."""
+        """`(M, N)`, the weights of the training points, see `KernelRegression.weights`."""
         return self.regression_.weights(self._checked(X))
 
     def leave_one_out(self) -> LeaveOneOut:
@@ -160,13 +159,13 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     def _checked(
         self, X: ArrayLike, categories: dict[int, np.ndarray] | None = None, **fitting: Any
     ) -> Any:
-        """X, and y in `fit`, as scikit-learn wants them checked; categories as numbers.
+        """X, and y in `fit`, after scikit-learn's checks; categories as numbers.
 
-        What is not finite is refused later, with its row and column.
+        `KernelRegression` refuses numbers that are not finite, with row and column.
 
         Args:
-            categories: in `fit`, from the index of each categorical column to its values, which are
-                filled in.
+            categories: in `fit`, a dict from the index of each categorical column to its values,
+                which this method fills in.
             fitting: in `fit`, y.
         """
         if categories is None:
@@ -174,19 +173,19 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             categories = self.categories_
         of_y = {"multi_output": True, "y_numeric": True} if fitting else {}
         options = {"dtype": "float64", "ensure_all_finite": False, **of_y}
-        names, X = _names(X), _plain(X, categories)
+        names, X = _names(X), _with_numpy_dtypes(X, categories)
         if not categories:
             _check_numbers(X, names)
             return validate_data(self, X, reset=bool(fitting), **fitting, **options)
         validate_data(self, X, reset=bool(fitting), skip_check_array=True)
-        # A copy of one's own: what pandas gives out may be read only.
+        # A copy, since arrays from pandas may be read only.
         table = np.array(check_array(X, dtype=object, ensure_all_finite=False))
         for column, known in categories.items():
             _check_categories(table[:, column], column, names)
             if fitting:
                 known = categories[column] = _distinct(table[:, column])
             codes = {value: code for code, value in enumerate(known)}
-            # −1 for one that was not there in `fit`.
+            # −1 for a category that is new since `fit`.
             table[:, column] = [codes.get(value, -1) for value in table[:, column]]
         _check_numbers(table, names)
         return (
@@ -222,25 +221,25 @@ def _names(X: ArrayLike) -> list[str] | None:
     return [str(name) for name in X.columns] if hasattr(X, "columns") else None
 
 
-def _plain(X: ArrayLike, categories: Container[int]) -> ArrayLike:
-    """A data frame whose sparse and nullable columns are NumPy's, missing ones NaN; these dtypes
-    do not survive every mix with others.
+def _with_numpy_dtypes(X: ArrayLike, categories: Container[int]) -> ArrayLike:
+    """A data frame with NumPy dtypes in place of sparse and nullable ones, and NaN for missing
+    numbers; pandas cannot convert every mix of these dtypes.
     """
     kinds = X.dtypes if hasattr(X, "iloc") and hasattr(X, "columns") else ()
-    own = [
+    columns = [
         column
         for column, kind in enumerate(kinds)
         if not isinstance(kind, np.dtype) and kind.kind in "biuf"
     ]
-    X = X.copy(deep=False) if own else X
-    for column in own:
+    X = X.copy(deep=False) if columns else X
+    for column in columns:
         dtype = object if column in categories else "float64"  # an id may have more digits
         X.isetitem(column, X.iloc[:, column].to_numpy(dtype, na_value=np.nan))
     return X
 
 
 def _check_numbers(X: ArrayLike, names: list[str] | None) -> None:
-    """No words and no dates, which NumPy would read as numbers."""
+    """Refuses words and dates, which NumPy would cast to numbers."""
     if getattr(getattr(X, "dtype", None), "kind", "O") in "biufc":
         return
     is_frame = hasattr(X, "iloc")
@@ -251,7 +250,7 @@ def _check_numbers(X: ArrayLike, names: list[str] | None) -> None:
             continue
         for row, value in enumerate(values):
             of_pandas = type(value).__module__.startswith("pandas")  # periods, intervals, NA
-            if of_pandas or isinstance(value, _NO_NUMBERS):
+            if of_pandas or isinstance(value, _NOT_NUMBERS):
                 raise ValueError(
                     f"{WHO}: `X` must hold numbers where a column is not categorical. "
                     f"Received: X={value!r} {arrays.at(row, column, names)}"
@@ -263,13 +262,13 @@ def _check_categories(values: np.ndarray, column: int, names: list[str] | None) 
         is_number = isinstance(value, numbers.Real | np.bool_)
         if not isinstance(value, str) and not (is_number and np.isfinite(value)):
             raise ValueError(
-                f"{WHO}: `X` must hold words or numbers in categorical columns, and none missing. "
-                f"Received: X={value!r} {arrays.at(row, column, names)}"
+                f"{WHO}: `X` must hold words or numbers in categorical columns, none of them "
+                f"missing. Received: X={value!r} {arrays.at(row, column, names)}"
             )
 
 
 def _distinct(values: np.ndarray) -> np.ndarray:
-    """The values, sorted: numbers, then words."""
+    """The distinct values, sorted: numbers, then words."""
     found = set(values.tolist())
     numeric = sorted(value for value in found if not isinstance(value, str))
     words = sorted(value for value in found if isinstance(value, str))

@@ -1,4 +1,4 @@
-"""From columns in their own units to scaled ones, and from categories to numbers."""
+"""Scaling of columns, and categories as numbers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,14 +18,14 @@ _FINITE = np.finfo("float64")
 
 @dataclass(frozen=True)
 class Frame:
-    """How the columns of x are scaled, and which are categories.
+    """The scales of continuous columns, and the values of categorical columns.
 
     Attributes:
         continuous, categorical: `(D,)` and `(K,)`, indices of columns.
-        center, spread: `(D,)`, of the continuous ones: the median, and the distance of the
-            quartiles, of their distinct values. Few points far away change neither, and a weight of
-            2 what a row that is there twice does. Of even values the spread is the half range.
-        categories: for each categorical column its values, sorted.
+        center, spread: `(D,)`, median and interquartile range of the distinct values of continuous
+            columns: a few distant points change neither, nor do repeated rows. For evenly spaced
+            values the spread is the half range.
+        categories: sorted values of each categorical column.
     """
 
     continuous: Array
@@ -42,11 +42,11 @@ class Frame:
         center, spread = np.zeros(len(continuous)), np.ones(len(continuous))
         for column, index in enumerate(continuous):
             values = np.unique(x[:, index])
-            # Of quarters: the difference of two great numbers could overflow.
+            # Quarters of the values, since the difference of two great numbers may overflow.
             low, middle, high = np.percentile(0.25 * values, [25, 50, 75])
             center[column] = 4.0 * middle
             if len(values) > 1:
-                # What lies far outside has a square all the same.
+                # A lower bound, so that squares of distant scaled values do not overflow.
                 least = 1e-30 * values[-1] - 1e-30 * values[0]
                 spread[column] = 4.0 * np.clip(
                     high - low, max(least, _FINITE.tiny), 0.25 * _FINITE.max
@@ -62,12 +62,12 @@ class Frame:
         return len(self.continuous) + len(self.categorical)
 
     def scaled(self, x: Array) -> Array:
-        """The continuous columns, `(N, D)`."""
-        # Of halves, for the same reason.
+        """The scaled continuous columns, `(N, D)`."""
+        # Halves, since the difference of two great numbers may overflow.
         return (0.5 * x[:, self.continuous] - 0.5 * self.center) / (0.5 * self.spread)
 
     def codes(self, x: Array) -> Array:
-        """`(N, K)` int, −1 for a category that no point has."""
+        """`(N, K)` int, −1 for an unknown category."""
         codes = np.empty((len(x), len(self.categorical)), int)
         for k, (column, values) in enumerate(zip(self.categorical, self.categories, strict=True)):
             at = np.minimum(np.searchsorted(values, x[:, column]), len(values) - 1)
@@ -75,7 +75,7 @@ class Frame:
         return codes
 
     def queries(self, x: Array) -> Queries:
-        """x as places."""
+        """x in scaled units, with one-hot categories."""
         return Queries(self.scaled(x), one_hot(self.codes(x), self.counts))
 
     def metric(
@@ -84,15 +84,15 @@ class Frame:
         """A bandwidth in the units of the columns, as a metric.
 
         Raises:
-            ValueError: not one number, one a column, a square matrix, or such a matrix and a λ for
-                each categorical column; not positive; a λ that is not within its ends.
+            ValueError: not one number, one per column, a square matrix, or such a matrix and a λ
+                for each categorical column; not positive; a λ outside of its range.
         """
         columns, categories = len(self.continuous), len(self.categorical)
         if has_matrix(bandwidth):
             matrix, widths = _matrix_and_widths(bandwidth)
             expected = f"be a matrix of {columns} by {columns}"
             if categories:
-                expected = f"be (H, λ), H {columns} by {columns} and {categories} of λ"
+                expected = f"be (H, λ), with H {columns} by {columns} and {categories} numbers λ"
             matrix = arrays.reals(who, argument, matrix, expected)
             widths = arrays.reals(who, argument, widths, expected)
             if matrix.shape != (columns, columns) or widths.shape != (categories,):
@@ -102,12 +102,14 @@ class Frame:
                 _checks.fail(who, argument, "be an invertible matrix", matrix.tolist())
             self._check_widths(who, argument, widths)
             return Metric(self.spread[:, None] * np.linalg.inv(matrix), widths)
-        wanted = f"be one number, or one a column, {self.width} (λ of a categorical one)"
-        given = arrays.reals(who, argument, bandwidth, wanted)
+        expected = f"be one number, or one per column, {self.width}"
+        if categories:
+            expected = f"be one number per column, {self.width} (λ for a categorical column)"
+        given = arrays.reals(who, argument, bandwidth, expected)
         if given.ndim == 0 and not categories:
             given = np.full(self.width, given)
         if given.shape != (self.width,):
-            _checks.fail(who, argument, wanted, bandwidth)
+            _checks.fail(who, argument, expected, bandwidth)
         h, widths = given[self.continuous], given[self.categorical]
         if not (np.isfinite(h) & (h > 0)).all():
             _checks.fail(who, argument, "be positive and finite", bandwidth)
@@ -121,7 +123,7 @@ class Frame:
             _checks.fail(who, argument, expected, widths.tolist())
 
     def bandwidth(self, metric: Metric, whole: bool) -> Array | tuple[Array, Array]:
-        """A metric as `metric` takes it: a number, `(D + K,)`, `(D, D)`, or `((D, D), (K,))`.
+        """The inverse of `metric`: a number, `(D + K,)`, `(D, D)`, or `((D, D), (K,))`.
 
         Args:
             whole: whether the map of the metric may have entries off its diagonal.
@@ -150,7 +152,7 @@ def _matrix_and_widths(bandwidth: Array | Sequence) -> tuple[ArrayLike, ArrayLik
 
 
 def _rank(value: object) -> int | None:
-    """Of an array; None of what is none, such as a pair of two shapes."""
+    """The rank of an array; None for other values, such as a pair of two shapes."""
     try:
         return np.ndim(value)
     except ValueError:

@@ -22,13 +22,13 @@ from tfattn.layers.attention.scores import checked_smoothing
 __all__ = ["NadarayaWatsonRegressor"]
 
 WHO = "NadarayaWatsonRegressor"
-# Of a bandwidth: a Gaussian as narrow as that sees the nearest key alone, or several as near.
+# In bandwidths: a Gaussian so narrow that only the nearest keys have weight.
 _NARROW = {"float64": 1e-8, "float32": 1e-4}
 _gaussian = scores.log_kernel(kernels.get("gaussian"))
 
 
 class _Regression(KernelRegression):
-    """One whose messages name the model."""
+    """The regression with messages that name the model."""
 
     _who = WHO
 
@@ -37,27 +37,27 @@ class _Regression(KernelRegression):
 class NadarayaWatsonRegressor(keras.Model):
     """Nadaraya–Watson regression: `fit` finds the bandwidth, `predict` pools the training points.
 
-    The bandwidth is the one with which each training point is predicted best from all others
-    (leave-one-out). `fit` finds it to convergence and `predict` answers in float64, both by
+    The bandwidth minimizes the leave-one-out error, in which each training point is predicted from
+    all others. `fit` finds it to convergence and `predict` computes in float64, both by
     `tfattn.kernel_regression.KernelRegression`. As a layer (in a `Sequential`, in `evaluate`,
-    exported) the model computes in Keras's tensors. Points, heights and bandwidth are its weights,
-    in float64 where the backend has it, so a saved model holds them; none is trained. The layer
-    `tfattn.NadarayaWatson` trains its bandwidth by gradients.
+    exported) the model computes with Keras's tensors. Points, heights and bandwidth are its
+    weights, in float64 if the backend has it, and are saved with the model but not trained. The
+    layer `tfattn.NadarayaWatson` trains its bandwidth by gradients.
 
     Args:
         kernel: a name of `tfattn.kernels.names()`, such as "gaussian".
-        bandwidth: positive number, or a sequence of them, one per dimension of x; in the unit of x.
-            `fit` keeps it as given. Defaults to None: `fit` chooses, one per dimension.
-        shared_bandwidth: whether the bandwidth that is chosen is one for all dimensions.
-        empty: what a point gets that has no training point within a compact kernel's support:
-            "nearest", the value of the nearest one; "mean", the mean of all; or "nan".
+        bandwidth: positive number, or one per dimension of x, in the units of x; `fit` keeps it.
+            Defaults to None: `fit` chooses one per dimension.
+        shared_bandwidth: whether `fit` chooses one bandwidth for all dimensions.
+        empty: the prediction without a training point in a compact kernel's support: "nearest", the
+            value of the nearest point; "mean", the mean of all; or "nan".
     Call arguments:
         inputs: float `(M, D)` or `(M,)`, the points to predict at.
     Returns:
         `(M, V)`, or `(M,)` if the y of `fit` was `(N,)`.
     Raises:
         ValueError: an unknown kernel, a bandwidth that is not positive, x and y of different
-            lengths or with a number that is not finite, fewer than two training points, or a
+            lengths or with numbers that are not finite, fewer than two training points, or a
             prediction before `fit`.
     Example:
         >>> x = np.linspace(0.0, 5.0, 50)
@@ -92,15 +92,15 @@ class NadarayaWatsonRegressor(keras.Model):
         self.compile(loss="mean_squared_error")
 
     def fit(self, x: ArrayLike, y: ArrayLike, verbose: Any = None) -> keras.callbacks.History:
-        """Keeps the points and, if none was given, chooses the bandwidth.
+        """Keeps the points and chooses the bandwidth, unless it is given.
 
         Args:
-            x: float `(N, D)` or `(N,)`.   y: float `(N, V)` or `(N,)`. Arrays, not a `tf.data`
-                pipeline: every prediction needs all of them.
-            verbose: taken as in `keras.Model.fit`, and changes nothing.
+            x: float `(N, D)` or `(N,)`.   y: float `(N, V)` or `(N,)`. Arrays rather than a
+                `tf.data` pipeline: every prediction needs all points.
+            verbose: has no effect, for compatibility with `keras.Model.fit`.
         Returns:
-            Keras's `History`. Its loss is the least leave-one-out error so far after each bandwidth
-            that was tried, or the error of the one that was given.
+            Keras's `History`. Its loss is the least leave-one-out error after each evaluated
+            bandwidth, or the error of the given bandwidth.
         """
         metric = "one" if self.shared_bandwidth else "each"
         regression = _Regression(self.kernel, self.bandwidth, metric, empty=self.empty).fit(x, y)
@@ -108,7 +108,7 @@ class NadarayaWatsonRegressor(keras.Model):
         x, y = arrays.table(WHO, "x", x), arrays.table(WHO, "y", y)
         values = x, y[:, 0] if regression.is_flat else y, regression.current_bandwidth()
         self._build(*map(np.shape, values))
-        for weight, value in zip(self._kept(), values, strict=True):
+        for weight, value in zip(self._fitted(), values, strict=True):
             weight.assign(value)
         self.history = keras.callbacks.History()
         self.history.history, self.history.epoch = {"loss": errors}, [*range(len(errors))]
@@ -124,8 +124,7 @@ class NadarayaWatsonRegressor(keras.Model):
     ) -> np.ndarray:
         """Predictions at x, `(M, V)` or `(M,)`, from all training points, in float64.
 
-        Memory does not grow with the pairs of points. Keras's other arguments are taken and change
-        nothing.
+        Memory does not grow with the pairs of points. Keras's other arguments have no effect.
         """
         return self.smoother().predict(x)
 
@@ -137,23 +136,22 @@ class NadarayaWatsonRegressor(keras.Model):
         verbose: Any = None,
         return_dict: bool = False,
     ) -> float | list[float] | dict[str, float]:
-        """As `keras.Model.evaluate`, in one batch, whose points keep their digits."""
+        """As `keras.Model.evaluate`, in one batch of float64 inputs."""
         self.reset_metrics()
         x, y = arrays.table(WHO, "x", x), arrays.table(WHO, "y", y)
         return self.test_on_batch(x, y, sample_weight, return_dict=return_dict)
 
     def smoother(self) -> KernelRegression:
-        """The regression in NumPy, with the points and the bandwidth of this model.
-
-        For bands, derivatives, the conditional variance, residuals.
+        """The regression in NumPy with the points and bandwidth of this model, for bands,
+        derivatives, the conditional variance and residuals.
         """
         self._check_fitted()
-        x, y, bandwidth = (ops.convert_to_numpy(weight) for weight in self._kept())
+        x, y, bandwidth = (ops.convert_to_numpy(weight) for weight in self._fitted())
         bandwidth = np.asarray(bandwidth, "float64")
         return _Regression(self.kernel, bandwidth, empty=self.empty).fit(x, y)
 
     def attention_weights(self, x: ArrayLike) -> np.ndarray:
-        """How much each training point counts at each x: NumPy `(M, N)`, rows sum to 1."""
+        """The weight of each training point at each x: NumPy `(M, N)`, rows sum to 1."""
         return self.smoother().weights(x)
 
     def current_bandwidth(self) -> np.ndarray:
@@ -173,11 +171,11 @@ class NadarayaWatsonRegressor(keras.Model):
     ) -> Any:
         """As `keras.Model.export`; the endpoint takes float32 points `(M, D)`.
 
-        All formats but SavedModel get the dense path alone, unless a scope `tfattn.path` is open.
+        Formats other than SavedModel use the dense path only, unless a scope `tfattn.path` is open.
         """
         self._check_fitted()
         if format == "litert":
-            expected = "be another one: the model computes in float64, which LiteRT lacks"
+            expected = "be another format, since the model computes in float64, which LiteRT lacks"
             _checks.fail(WHO, "format", expected, format)
         if input_signature is None:
             shape = (None, self.points.shape[-1])
@@ -195,40 +193,41 @@ class NadarayaWatsonRegressor(keras.Model):
         if x.shape[-1] != self.points.shape[-1]:
             expected = f"have the {self.points.shape[-1]} columns of the training points"
             _checks.fail(WHO, "inputs", expected, tuple(x.shape))
-        # About their mean, distances keep their digits far from the origin.
+        # Centered, so that distances far from the origin keep their digits.
         middle = ops.mean(self.points, axis=0)
         query, key = (ops.subtract(each, middle) / self.width for each in (x, self.points))
         heights = ops.reshape(self.heights, (key.shape[0], -1))  # (N, V)
-        ones = ops.ones((key.shape[0], 1), dtype=heights.dtype)  # their mean: whether any is seen
+        ones = ops.ones((key.shape[0], 1), dtype=heights.dtype)  # pool to 0 without neighbors
         value = ops.cast(ops.concatenate([heights, ones], axis=-1), self.compute_dtype)
         pooled = attend(query=query[None], value=value[None], key=key[None], score=self._score)[0]
-        output, seen = pooled[:, :-1], pooled[:, -1:] > 0.5  # (M, V), (M, 1)
+        output, has_neighbor = pooled[:, :-1], pooled[:, -1:] > 0.5  # (M, V), (M, 1)
         if kernels.support(self.kernel) != float("inf"):
-            output = ops.where(seen, output, ops.cast(self._of_empty(query, key), output.dtype))
+            fallback = ops.cast(self._without_neighbors(query, key), output.dtype)
+            output = ops.where(has_neighbor, output, fallback)
         return output[:, 0] if len(self.heights.shape) == 1 else output
 
-    def _of_empty(self, query: Tensor, key: Tensor) -> Tensor:
-        """What a query without neighbors gets, `(M, V)` or `(1, V)`."""
+    def _without_neighbors(self, query: Tensor, key: Tensor) -> Tensor:
+        """The values of queries without neighbors, `(M, V)` or `(1, V)`."""
         heights = ops.reshape(self.heights, (key.shape[0], -1))
         if self.empty != "nearest":
             mean = ops.mean(heights, axis=0, keepdims=True)
             return mean if self.empty == "mean" else ops.full_like(mean, float("nan"))
         h = _NARROW[keras.backend.standardize_dtype(key.dtype)]
-        # By attention, which holds no array of all pairs.
+        # By attention, which streams instead of computing all pairs at once.
         query, key = query[None] / h, key[None] / h
         return attend(query=query, value=heights[None], key=key, score=_gaussian)[0]
 
-    def _kept(self) -> tuple:
+    def _fitted(self) -> tuple:
         return self.points, self.heights, self.width
 
     def _build(self, *shapes: Shape) -> None:
-        """The weights that hold points, heights and bandwidth."""
+        """Creates the weights for points, heights and bandwidth."""
         if self.points is not None:
-            if tuple(tuple(weight.shape) for weight in self._kept()) == shapes:
+            if tuple(tuple(weight.shape) for weight in self._fitted()) == shapes:
                 return
             del self.points, self.heights, self.width
-            self.test_function = None  # it holds the old ones
-        options = {"trainable": False, "autocast": False, "dtype": _widest()}
+            self.test_function = None  # it captured the old weights
+        options = {"trainable": False, "autocast": False, "dtype": _widest_dtype()}
         self.points, self.heights, self.width = (
             self.add_weight(name=name, shape=shape, **options)
             for name, shape in zip(("points", "heights", "bandwidth"), shapes, strict=True)
@@ -240,12 +239,12 @@ class NadarayaWatsonRegressor(keras.Model):
             raise ValueError(f"{WHO}: `fit` must come before a prediction. Received: no points yet")
 
     def build(self, input_shape: Shape | None = None) -> None:
-        """Does nothing: `fit` makes the weights, which knows how many points there are."""
+        """Does nothing: `fit` creates the weights, whose shapes depend on the points."""
 
     def get_build_config(self) -> dict[str, Any] | None:
         if self.points is None:
             return None
-        return {"shapes": [list(weight.shape) for weight in self._kept()]}
+        return {"shapes": [list(weight.shape) for weight in self._fitted()]}
 
     def build_from_config(self, config: dict[str, Any]) -> None:
         self._build(*(tuple(shape) for shape in config["shapes"]))
@@ -260,6 +259,6 @@ class NadarayaWatsonRegressor(keras.Model):
         }
 
 
-def _widest() -> str:
-    """float64, or what the backend makes of it."""
+def _widest_dtype() -> str:
+    """float64, or the backend's substitute."""
     return keras.backend.standardize_dtype(ops.convert_to_tensor(np.zeros(1)).dtype)

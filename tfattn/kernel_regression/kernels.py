@@ -1,8 +1,8 @@
-"""Smoothing kernels for NumPy: value, logarithm, slope and support, all of s = u².
+"""Smoothing kernels for NumPy: value, logarithm, slope and support as functions of s = u².
 
-u is the distance in bandwidths. A kernel is radial, K(‖u‖): the Gaussian alone is also the product
-of its columns. Constants cancel in every weighted mean and are left out. The same kernels stand in
-`tfattn.kernels` for layers, in log space.
+u is the distance in bandwidths. A kernel is radial, K(‖u‖): only the Gaussian is also a product
+over columns. Constants cancel in every weighted mean and are left out. `tfattn.kernels` has the
+same kernels for layers, in log space.
 
 Source: Nadaraya 1964; Epanechnikov 1969; Wand, Jones, Kernel Smoothing, 2.7; for categories
 Aitchison, Aitken 1976.
@@ -23,24 +23,24 @@ Array = np.ndarray
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel, by functions of arrays and a few facts. One of your own needs no more than the
-    first five; the others make it faster.
+    """A kernel as functions of arrays. Your own kernel needs only the first five attributes; the
+    others make it faster.
 
     Attributes:
         name: for messages.
-        support: distance in bandwidths from which on K is 0; inf where it never is.
-        log: from s = u² to log K, which never rises.
-        value: from s to K. Not asked of a kernel without end, whose K may underflow.
-        slope: from s and K to dK/ds; 0 where K is. Without end, K comes times any number, and the
-            slope is asked for times the same number.
-        smooth: whether the slope tells an optimizer where to go: False for the boxcar.
-        pointed: whether K has a point at 0, where the last digits of a distance count.
-        reach: of a kernel without end, from a distance and a number to a distance that is not less,
-            from which on log K is below that at the first by that number. Defaults to None: not
-            known, and every key is seen.
-        box_sums: whether K is exp(−s / 2), whose sums on a line are taken over boxes.
+        support: distance in bandwidths from which on K is 0; inf for unbounded support.
+        log: function of s = u² to log K, which never rises.
+        value: function of s to K. Not used with unbounded support, where K may underflow.
+        slope: function of s and K to dK/ds; 0 where K is 0. With unbounded support K has an
+            arbitrary factor, and so has the slope.
+        smooth: whether a gradient method can use the slope: False for the boxcar.
+        pointed: whether K has a cusp at 0, where the last digits of a distance count.
+        reach: function of a distance and a number to a distance, for unbounded support: from there
+            on log K is less than at the first distance by at least that number. Defaults to None:
+            every key has weight.
+        box_sums: whether K is exp(−s / 2), whose sums on a line are computed over boxes.
     Raises:
-        ValueError: an attribute is none of these; a kernel with an end has no `value`.
+        ValueError: an attribute has another type; a kernel with bounded support has no `value`.
     Example:
         >>> from tfattn.kernel_regression import KernelRegression
         >>> log, slope = lambda s: -np.log1p(s), lambda s, k: -k / (1.0 + s)
@@ -77,12 +77,12 @@ class Kernel:
 
     def __reduce__(self) -> tuple:
         if _BY_NAME.get(self.name) is self:
-            return get, (self.name,)  # functions made here have no name to be found by
+            return get, (self.name,)  # by name, since its lambdas cannot be pickled
         return object.__reduce_ex__(self, 2)
 
     def seen(self, nearest: Array, fall: float) -> Array:
-        """How far keys are seen, where the nearest is that far away, and those count whose log K is
-        less by no more than `fall`.
+        """The distance within which keys have weight: log K is less than that of the nearest key by
+        at most `fall`.
         """
         if np.isfinite(self.support):
             return np.full(np.shape(nearest), self.support)
@@ -96,7 +96,7 @@ def _root(s: Array) -> Array:
 
 
 def _over_root(numerator: Array, s: Array) -> Array:
-    """numerator / u, and 0 at u = 0: a pair without a distance changes with no bandwidth."""
+    """numerator / u, and 0 at u = 0, where no bandwidth has an effect."""
     u = np.sqrt(s)
     return np.divide(numerator, u, out=np.zeros_like(u), where=u > 0)
 
@@ -126,8 +126,8 @@ def _tanh_slope(s: Array, k: Array) -> Array:
 
 
 def _boxcar() -> Kernel:
-    # A key at the very edge is seen, wherever rounding puts it: of even places that are a bandwidth
-    # apart all see their neighbors.
+    # A tolerance at the edge: evenly spaced places one bandwidth apart are neighbors despite
+    # rounding.
     edge = 1.0 + 1e-9
 
     def value(s: Array) -> Array:
@@ -177,7 +177,7 @@ _ALL = [
         "logistic",
         lambda s: -_root(s) - 2.0 * np.log1p(np.exp(-_root(s))) + 2.0 * np.log(2.0),
         _tanh_slope,
-        # log K lies between −u and −u + 2 log 2.
+        # −u ≤ log K ≤ −u + 2 log 2.
         reach=lambda nearest, fall: nearest + fall + 2.0 * np.log(2.0),
     ),
 ]
@@ -185,7 +185,7 @@ _BY_NAME = {kernel.name: kernel for kernel in _ALL}
 
 
 def names() -> list[str]:
-    """The names that `get` knows."""
+    """The names of the kernels."""
     return sorted(_BY_NAME)
 
 
@@ -208,15 +208,15 @@ def get(kernel: str | Kernel, who: str = "kernel_regression.kernels.get") -> Ker
 
 
 def aitchison_aitken(same: Array, width: float, categories: int) -> Array:
-    """The weight of a category: 1 − λ where it is the same, λ / (c − 1) where it is another.
+    """The weight of a category: 1 − λ for the same, λ / (c − 1) for any other category.
 
     Args:
         same: bool array, whether query and key have the same category.
-        width: λ in [0, (c − 1) / c]. 0 keeps categories apart, the greatest does not tell them
-            from one another.
-        categories: int c, how many there are.
+        width: λ in [0, (c − 1) / c]. 0 separates categories, the greatest does not distinguish
+            them.
+        categories: int c, the number of categories.
     Raises:
-        ValueError: an argument that is none of these.
+        ValueError: an argument has another type or range.
     Example:
         >>> from tfattn.kernel_regression import kernels
         >>> print(kernels.aitchison_aitken(np.array([True, False]), 0.2, 3))

@@ -11,18 +11,18 @@ from tfattn.kernel_regression.local import LocalFit, fit_tile
 from tfattn.kernel_regression.points import Metric, Points
 from tfattn.kernel_regression.tiles import Tile, shares, tiles, windows
 
-__all__ = ["LeftOut", "leave_one_out", "of_few", "predictions"]
+__all__ = ["LeftOut", "leave_one_out", "few_neighbors", "predictions"]
 
 Array = np.ndarray
 
 
 class LeftOut(NamedTuple):
-    """What leaving each point out says of a metric.
+    """The leave-one-out error of a metric.
 
     Attributes:
         error: the weighted mean of squared errors, over points and outputs.
         by_map: `(D, D)`, G: the error changes by Σ G · d(δᵀδ) for the differences δ in bandwidths,
-            so by −2 G_dd with the logarithm of bandwidth d.
+            so its derivative by the logarithm of bandwidth d is −2 G_dd.
         by_width: `(K,)`, the derivatives by the λ of categorical columns.
     """
 
@@ -34,11 +34,11 @@ class LeftOut(NamedTuple):
 def predictions(
     kernel: Kernel, metric: Metric, points: Points, degree: int, nearest: bool
 ) -> Array:
-    """`(N, V)`, each point from all others."""
+    """`(N, V)`, the prediction of each point from all others."""
     value, rows = np.empty(points.y.shape), np.arange(len(points))
-    if line.pays(kernel, metric, points, len(points)):
+    if line.is_faster(kernel, metric, points, len(points)):
         fast = line.fit_line(metric, points, points.places.x[:, 0], degree, rows)
-        value, rows = fast.value, np.flatnonzero(~fast.good)
+        value, rows = fast.value, np.flatnonzero(~fast.accurate)
     for tile, fit in _fits(kernel, metric, points, degree, rows, nearest, slopes=False):
         value[rows[tile.rows]] = fit.value
     return value
@@ -56,24 +56,24 @@ def leave_one_out(
 
     Args:
         degree: 0 for local constants, 1 for local lines.
-        nearest: whether a point without neighbors is predicted by the nearest other one, else by
-            the mean of the others.
-        gradient: whether it is wanted; else it is 0, and the error takes about half of the time.
+        nearest: whether the nearest other point predicts a point without neighbors; else the mean
+            of the others does.
+        gradient: whether to compute the gradient; else it is 0, in about half of the time.
     """
     gradient = gradient and kernel.smooth
     importance = points.weights / points.weights.sum() / points.y.shape[1]
     width = points.places.x.shape[1]
     error, by_map, differing = 0.0, np.zeros((width, width)), np.zeros(len(points.counts))
     rows = np.arange(len(points))
-    if line.pays(kernel, metric, points, len(points)):
+    if line.is_faster(kernel, metric, points, len(points)):
         fast = line.fit_line(metric, points, points.places.x[:, 0], degree, rows, gradient)
-        good, rows = np.flatnonzero(fast.good), np.flatnonzero(~fast.good)
-        errors = fast.value[good] - points.y[good]
-        error += float(importance[good] @ np.square(errors).sum(1))
+        accurate, rows = np.flatnonzero(fast.accurate), np.flatnonzero(~fast.accurate)
+        errors = fast.value[accurate] - points.y[accurate]
+        error += float(importance[accurate] @ np.square(errors).sum(1))
         if gradient:
-            by_map[0, 0] -= importance[good] @ np.sum(errors * fast.change[good], axis=1)
+            by_map[0, 0] -= importance[accurate] @ np.sum(errors * fast.change[accurate], axis=1)
     elif not gradient and degree == 0 and points.is_line and np.isinf(kernel.support):
-        value = of_few(kernel, metric, points)
+        value = few_neighbors(kernel, metric, points)
         if value is not None:
             error += float(importance @ np.square(value - points.y).sum(1))
             rows = rows[:0]
@@ -86,17 +86,17 @@ def leave_one_out(
             pull = fit.residuals_times(2.0 * importance[here, None] * errors, points.y[tile.keys])
             pull *= fit.equivalent()
             pull[tile.empty] = 0.0
-            if points.is_line:  # where a tile has neighbors alone, sorted
+            if points.is_line:  # a tile contains only neighbors, sorted
                 far = tile.key_u[-1, 0] - tile.key_u[0, 0] > tuned.FAR
-            differing += _of_differing(points, here, tile.keys, pull * tile.share)
+            differing += _category_pull(points, here, tile.keys, pull * tile.share)
             by_map += _outer_differences(pull * tile.slope, tile.query_u, tile.key_u, far)
     shares = metric.widths * (1.0 - metric.widths)
     by_width = np.divide(differing, shares, out=np.zeros_like(differing), where=shares > 0)
     return LeftOut(error, by_map, by_width)
 
 
-def of_few(kernel: Kernel, metric: Metric, points: Points) -> Array | None:
-    """`(N, V)`, each point of a line from the few others that it sees; None where they are many."""
+def few_neighbors(kernel: Kernel, metric: Metric, points: Points) -> Array | None:
+    """`(N, V)`, the prediction of each point on a line from few neighbors; None if many count."""
     u, rows = points.places.x[:, 0] * abs(metric.map[0, 0]), np.arange(len(points))
     first, last = windows(kernel, u, u, points.fall(tuned.NEGLIGIBLE), rows, nearest=False)
     most = int(max((rows - first).max(), (last - 1 - rows).max()))
@@ -125,7 +125,7 @@ def _fits(
     nearest: bool,
     slopes: bool,
 ) -> Iterator[tuple[Tile, LocalFit]]:
-    """Tile by tile, the fits at some of the points from all others."""
+    """The fits at some of the points from all others, tile by tile."""
     queries = points.places.take(rows)
     for tile in tiles(kernel, metric, points, queries, rows, slopes, nearest):
         fit = fit_tile(tile, points, queries, degree)
@@ -142,7 +142,7 @@ def _mean_of_others(points: Points, rows: Array) -> Array:
 
 def _outer_differences(pair: Array, query: Array, key: Array, far: bool) -> Array:
     """Σ_rk pair[r, k] · (query_r − key_k)(query_r − key_k)ᵀ."""
-    if far:  # differences of squares would have lost the digits of what is near
+    if far:  # differences of squares would lose the digits of small distances
         away = query[:, None, :] - key
         return np.einsum("rk,rkd,rke->de", pair, away, away, optimize=True)
     middle = query.mean(axis=0)
@@ -152,8 +152,8 @@ def _outer_differences(pair: Array, query: Array, key: Array, far: bool) -> Arra
     return squared - mixed - mixed.T
 
 
-def _of_differing(points: Points, rows: Array, keys: slice, pair: Array) -> Array:
-    """`(K,)`: the sum over the pairs that differ in a category."""
+def _category_pull(points: Points, rows: Array, keys: slice, pair: Array) -> Array:
+    """`(K,)`: the sum over pairs that differ in each category."""
     hot = points.places.hot
     if hot is None:
         return np.zeros(0)

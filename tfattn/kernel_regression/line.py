@@ -1,14 +1,14 @@
 """Gaussian sums on a line in time linear in the points, to the last digits of float64.
 
-The line is cut into boxes of half a bandwidth. Within a pair of boxes the kernel is a polynomial of
-both places, to 14 terms, so a box is told by 14 moments: moments of all points, boxes to boxes, and
-values at all queries.
+The line is divided into boxes of half a bandwidth. For a pair of boxes the kernel is a polynomial
+of both places, to 14 terms, so that 14 moments summarize a box. The sums take three steps: moments
+of the keys, moments from box to box, values at the queries.
 
-A query that sees less than a key 3 bandwidths away would weigh gets no digits to trust from such
+A query whose weights sum to less than the weight of a key 3 bandwidths away loses digits in these
 sums, and is left to `tiles`, which work in log space.
 
-Source: the idea is that of Greengard, Strain 1991, "The fast Gauss transform"; with Chebyshev
-polynomials for Hermite's, between neighboring boxes alone.
+Source: after Greengard, Strain 1991, "The fast Gauss transform"; differs from it in that the
+polynomials are Chebyshev's rather than Hermite's, and only between neighboring boxes.
 """
 
 import functools
@@ -20,13 +20,13 @@ from tfattn.kernel_regression import tuned
 from tfattn.kernel_regression.kernels import Kernel
 from tfattn.kernel_regression.points import Metric, Points
 
-__all__ = ["LineFit", "fit_line", "pays", "sums"]
+__all__ = ["LineFit", "fit_line", "is_faster", "sums"]
 
 Array = np.ndarray
 
 
-def pays(kernel: Kernel, metric: Metric, points: Points, queries: int) -> bool:
-    """Whether sums over boxes are possible here, and faster than over pairs."""
+def is_faster(kernel: Kernel, metric: Metric, points: Points, queries: int) -> bool:
+    """Whether sums over boxes are possible, and faster than over pairs."""
     if not kernel.box_sums or not points.is_line or len(points) < 200:
         return False
     u = points.places.x[:, 0] * abs(metric.map[0, 0])
@@ -38,7 +38,7 @@ def pays(kernel: Kernel, metric: Metric, points: Points, queries: int) -> bool:
 
 @functools.cache
 def _between_boxes(power: int) -> Array:
-    """`(D, P, P)`: for each distance of two boxes, from one's moments to the other's terms."""
+    """`(D, P, P)`: for each distance of two boxes, the map from moments to terms."""
     places = np.cos(np.pi * (np.arange(tuned.TERMS) + 0.5) / tuned.TERMS)
     terms = np.cos(np.outer(np.arange(tuned.TERMS), np.arccos(places)))  # T_a(places)
     to_terms = 2.0 / tuned.TERMS * terms
@@ -53,7 +53,7 @@ def _between_boxes(power: int) -> Array:
 
 
 def _terms(u: Array, origin: float) -> tuple[Array, Array]:
-    """(the box of each place, `(N, P)` Chebyshev polynomials of where it is in its box)."""
+    """(The box of each place, `(N, P)` Chebyshev polynomials of its position in the box)."""
     box = np.clip(np.floor((u - origin) / tuned.BOX), -1e9, 1e9)
     place = ((u - origin) / tuned.BOX - box) * 2.0 - 1.0
     terms = np.empty((len(u), tuned.TERMS))
@@ -68,12 +68,12 @@ def sums(key: Array, channels: Array, query: Array, powers: int) -> Array:
 
     Args:
         key: `(N,)` sorted, in bandwidths.   channels: `(N, V)`.   query: `(M,)`.
-        powers: how many, from 0.
+        powers: the number of powers p, from 0.
     """
     origin, width = float(key[0]), channels.shape[1]
     box, terms = _terms(key, origin)
     starts = np.flatnonzero(np.diff(box, prepend=-1))
-    # Queries may lie a little outside of the keys.
+    # Queries may lie slightly outside the range of the keys.
     most = int(np.ceil(tuned.REACH / tuned.BOX))
     margin = int(np.ceil(tuned.TRUSTED / tuned.BOX)) + 1
     count = int(box[-1]) + 1 + 2 * margin
@@ -95,7 +95,7 @@ def sums(key: Array, channels: Array, query: Array, powers: int) -> Array:
         rows = slice(start, start + tuned.BOX_ROWS)
         box, terms = _terms(query[rows], origin)
         box += margin
-        outside = (box < 0) | (box >= count)  # far from every key, and not trusted
+        outside = (box < 0) | (box >= count)  # far from every key, so not accurate
         terms[outside], box[outside] = 0.0, 0
         result[rows] = np.einsum("rp,rpv->rv", terms, local[box])
     return result.reshape(len(query), powers, width).transpose(1, 0, 2)
@@ -107,14 +107,14 @@ class LineFit(NamedTuple):
     Attributes:
         value: `(M, V)`.
         slope: `(M, V)`, of the local line; None for a constant.
-        change: `(M, V)`, of the value with the logarithm of the bandwidth; None if not asked for.
-        good: `(M,)` bool, whether the numbers are to be trusted. Others come from `tiles`.
+        change: `(M, V)`, the derivative of the value by the log bandwidth, or None.
+        accurate: `(M,)` bool, whether the row is accurate; `tiles` compute the others.
     """
 
     value: Array
     slope: Array | None
     change: Array | None
-    good: Array
+    accurate: Array
 
 
 def fit_line(
@@ -132,13 +132,13 @@ def fit_line(
     key = points.places.x[:, 0] * scale
     total = sums(key, channels, query * scale, (1, 3)[degree] + 2 * change)
     if left_out is not None:
-        total[0] -= channels[left_out]  # at a distance of 0, where the kernel is 1
-    # As much as one key of the greatest weight has there: of less, digits are lost in the sums.
-    good = total[0, :, 0] >= 0.999 * np.exp(-0.5 * tuned.TRUSTED**2) * weight.max()
+        total[0] -= channels[left_out]  # at distance 0, where the kernel is 1
+    # At least the kernel of the heaviest key at this distance: smaller sums have lost digits.
+    accurate = total[0, :, 0] >= 0.999 * np.exp(-0.5 * tuned.TRUSTED**2) * weight.max()
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         value, slope, changed, flat = (_constant, _line)[degree](total, change)
-    good &= ~flat & np.isfinite(value).all(1)
-    return LineFit(value, None if slope is None else slope * scale, changed, good)
+    accurate &= ~flat & np.isfinite(value).all(1)
+    return LineFit(value, None if slope is None else slope * scale, changed, accurate)
 
 
 def _constant(total: Array, change: bool) -> tuple[Array, None, Array | None, Array]:

@@ -1,4 +1,4 @@
-"""Local fits over a tile: a constant or a line about each query, by weighted least squares."""
+"""Local fits of a tile: a constant or a line at each query, by weighted least squares."""
 
 from typing import NamedTuple
 
@@ -18,11 +18,11 @@ class LocalFit(NamedTuple):
 
     Attributes:
         value: `(r, V)`, at the query.
-        mean: `(r, V)`, of the heights that count: `value` itself where the fit is constant.
+        mean: `(r, V)`, the weighted mean of the heights: `value` itself for a constant fit.
         slope: `(r, D, V)`, of the local line, in scaled units.
         center: `(r, D)`, the weighted mean of the keys.
         lean: `(r, D)`: key x has the equivalent weight share · (1 + (x − center) · lean).
-        x: `(k, D)`, the keys.   All but the first two are None where the fit is constant.
+        x: `(k, D)`, the keys.   All but the first two are None for a constant fit.
     """
 
     value: Array
@@ -33,7 +33,7 @@ class LocalFit(NamedTuple):
     x: Array | None = None
 
     def equivalent(self) -> Array | float:
-        """`(r, k)`, by what a share is multiplied to be the weight of a height in the value."""
+        """`(r, k)`, the factor from shares to the equivalent weights of the heights."""
         if self.lean is None:
             return 1.0
         factor = self.lean @ self.x.T
@@ -58,7 +58,7 @@ def fit_tile(tile: Tile, points: Points, queries: Queries, degree: int) -> Local
     if degree == 0 or not queries.x.shape[1]:
         return LocalFit(mean, mean)
     query = queries.x[tile.rows]
-    # About the middle of most rows: on a line, digits would be lost far from the origin.
+    # Centered, since digits are lost far from the origin.
     middle = np.median(query, axis=0)
     x, query = points.places.x[tile.keys] - middle, query - middle
     center, spread, covariance = _moments(tile.share, x, y, mean)
@@ -78,7 +78,7 @@ def fit_tile(tile: Tile, points: Points, queries: Queries, degree: int) -> Local
 
 
 def quadratic_weights(tile: Tile) -> Array:
-    """`(r, k)`: how much each height counts in the local quadratic fit of each row."""
+    """`(r, k)`: the weight of each height in the local quadratic fit of each row."""
     away = tile.key_u - tile.query_u[:, None, :]  # (r, k, D)
     first, second = np.triu_indices(away.shape[2])
     terms = np.concatenate([away, away[..., first] * away[..., second]], axis=2)  # 0 at the query
@@ -91,9 +91,7 @@ def quadratic_weights(tile: Tile) -> Array:
 
 
 def _moments(share: Array, x: Array, y: Array, mean: Array) -> tuple[Array, Array, Array]:
-    """Of each row the mean of x `(r, D)`, its variance `(r, D, D)`, its covariance with y
-    `(r, D, V)`.
-    """
+    """Row by row mean `(r, D)` and variance `(r, D, D)` of x, and covariance with y `(r, D, V)`."""
     width = x.shape[1]
     center = share @ x
     squares = (x[:, :, None] * x[:, None, :]).reshape(len(x), width * width)
@@ -108,7 +106,7 @@ def _moments(share: Array, x: Array, y: Array, mean: Array) -> tuple[Array, Arra
 def _moments_about_nearest(
     share: Array, x: Array, y: Array, mean: Array
 ) -> tuple[Array, Array, Array]:
-    """The same about the nearest key of each row, then their mean, where no digits are lost."""
+    """`_moments`, centered at the nearest key of each row, then at the mean, to keep all digits."""
     greatest = share.max(axis=1, keepdims=True)
     share = np.where(share > tuned.NEGLIGIBLE * greatest, share, 0.0)
     nearest = x[np.argmax(share, axis=1)]
@@ -122,13 +120,13 @@ def _moments_about_nearest(
 
 
 def _inverse(spread: Array, away: Array) -> tuple[Array, Array]:
-    """The inverse of each matrix, 0 along the columns that are not seen, and in the directions in
-    which nothing is spread; and the least eigenvalue of its correlations, `(r,)`.
+    """The pseudo-inverse of each matrix, 0 in directions without spread; and the least eigenvalue
+    of its correlations, `(r,)`.
     """
     variance = np.einsum("rdd->rd", spread)
-    seen = variance > tuned.NO_SPREAD * np.square(away)
-    deviation = np.sqrt(variance, where=seen, out=np.ones(seen.shape))
-    scale = np.where(seen, 1.0 / deviation, 0.0)
+    varies = variance > tuned.NO_SPREAD * np.square(away)
+    deviation = np.sqrt(variance, where=varies, out=np.ones(varies.shape))
+    scale = np.where(varies, 1.0 / deviation, 0.0)
     values, vectors = np.linalg.eigh(scale[:, :, None] * spread * scale[:, None, :])
     known = values > tuned.FLAT_CORRELATION
     inverse = np.divide(1.0, values, out=np.zeros_like(values), where=known)

@@ -1,9 +1,9 @@
-"""Means in several columns from the keys that are near: what float64 does not see is left out.
+"""Weighted means in several columns from near keys only; the others are negligible in float64.
 
-Both sides are sorted along the column in which they are spread the most bandwidths. A tile has the
-keys that are near along it. What the others could add is known from their distance; where that
-would count, and where a query sees nothing, the query is left to `tiles`, which have every key and
-work in log space.
+Queries and keys are sorted along the column with the widest range in bandwidths. A tile has the
+keys that are near along this column. Their distance bounds the weights of the other keys; if these
+could count, or if no key has weight, the query is left to `tiles`, which have every key and work in
+log space.
 """
 
 from typing import NamedTuple
@@ -13,23 +13,23 @@ import numpy as np
 from tfattn.kernel_regression import tuned
 from tfattn.kernel_regression.kernels import Kernel
 from tfattn.kernel_regression.points import Metric, Points, Queries
-from tfattn.kernel_regression.tiles import Squares, mapped
+from tfattn.kernel_regression.tiles import Squares, parallel_map
 
-__all__ = ["NearFit", "fit_near", "pays"]
+__all__ = ["NearFit", "fit_near", "is_faster"]
 
 Array = np.ndarray
 _DIGITS = 2.0**53
 
 
 class NearFit(NamedTuple):
-    """`(M, V)`, the mean at each query; `(M,)` bool, which are to be trusted."""
+    """`(M, V)`, the mean at each query; `(M,)` bool, whether the row is accurate."""
 
     value: Array
-    good: Array
+    accurate: Array
 
 
-def pays(points: Points, queries: Queries) -> bool:
-    """Whether there are so many pairs that sorting is worth it."""
+def is_faster(points: Points, queries: Queries) -> bool:
+    """Whether there are enough pairs for sorting to be faster."""
     plane = points.places.x.shape[1] > 1 and points.places.hot is None
     return plane and len(points) * len(queries) >= tuned.SORTED_PAIRS
 
@@ -59,26 +59,26 @@ def fit_near(kernel: Kernel, metric: Metric, points: Points, queries: Queries) -
 
     total = np.empty((len(query), channels.shape[1]))
     pairs = max(tuned.TILE_PAIRS, tuned.BLAS_PRODUCT // max(query.shape[1] + 2, channels.shape[1]))
-    for here, found in mapped(sums, _places(first, last, pairs), len(query) * len(key)):
+    for here, found in parallel_map(sums, _places(first, last, pairs), len(query) * len(key)):
         total[here] = found
-    good = total[:, 0] > rest
-    total[~good, 0] = 1.0
+    accurate = total[:, 0] > rest
+    total[~accurate, 0] = 1.0
     back = np.argsort(rows)
-    return NearFit((total[:, 1:] / total[:, :1])[back], good[back])
+    return NearFit((total[:, 1:] / total[:, :1])[back], accurate[back])
 
 
 def _reach(kernel: Kernel, weight: float) -> tuple[float, float]:
-    """(how far keys are seen, the least sum of weights to which the others add no digit)."""
+    """(The distance of near keys, the least sum of weights to which the others add no digit)."""
     if np.isfinite(kernel.support):
         return kernel.support * (1.0 + 1e-9), 0.0
     reach = float(kernel.seen(np.zeros(()), -np.log(tuned.NEGLIGIBLE_NEAR)))
-    # Of keys that are seen, no logarithm is below LOWEST_LOG.
+    # The log weights of near keys are at least LOWEST_LOG.
     log = tuned.LOWEST_LOG if np.isinf(reach) else kernel.log(np.square(reach))
     return reach, weight * float(np.exp(log)) * _DIGITS
 
 
 def _places(first: Array, last: Array, pairs: int) -> list[tuple[slice, slice]]:
-    """Some queries, and all keys that they see: both ends never fall."""
+    """Slices of queries with all their near keys; `first` and `last` never fall."""
     places, start = [], 0
     while start < len(first):
         step = max(1, pairs // max(int(last[start] - first[start]), 1))

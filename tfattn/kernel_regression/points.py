@@ -1,4 +1,4 @@
-"""The points of a regression in scaled units, and how far apart they are in bandwidths."""
+"""The points of a regression in scaled units, and their metric in bandwidths."""
 
 from dataclasses import dataclass
 
@@ -16,8 +16,8 @@ class Metric:
     """Bandwidths in scaled units.
 
     Attributes:
-        map: `(D, D)`, from continuous columns x to u = x · map, in bandwidths: the diagonal of
-            1 / h where each column has one.
+        map: `(D, D)`, from continuous columns x to u = x · map, in bandwidths: diagonal with
+            entries 1 / h if each column has a bandwidth h.
         widths: `(K,)`, λ of Aitchison and Aitken of each categorical column.
     """
 
@@ -25,8 +25,8 @@ class Metric:
     widths: Array
 
     def category_logs(self, counts: Array) -> tuple[Array, float]:
-        """What the log weight of a pair gains where a category is the same, `(sum of counts,)`;
-        and what it has where all differ.
+        """(The gain of a pair's log weight for each equal category, `(sum of counts,)`; its log
+        weight if all categories differ).
         """
         width = np.maximum(self.widths, tuned.LEAST_WIDTH)
         other = np.log(width / np.maximum(counts - 1, 1))
@@ -35,7 +35,7 @@ class Metric:
 
 @dataclass(frozen=True)
 class Queries:
-    """Places: continuous columns `(N, D)`, and categories as ones and zeros `(N, C)` or None."""
+    """Places: continuous columns `(N, D)`, and one-hot categories `(N, C)` or None."""
 
     x: Array
     hot: Array | None
@@ -44,7 +44,7 @@ class Queries:
         return len(self.x)
 
     def take(self, rows: Array) -> "Queries":
-        """Some of them."""
+        """Some of the places."""
         return Queries(self.x[rows], None if self.hot is None else self.hot[rows])
 
 
@@ -53,9 +53,9 @@ class Points:
     """Training points. In one continuous dimension they are sorted.
 
     Attributes:
-        places: their x.   y: `(N, V)`.   weight: `(N,)` with mean 1, or None.
-        counts: `(K,)` int, how many categories each categorical column has.
-        order: `(N,)` int, where each point stood before sorting.
+        places: x.   y: `(N, V)`.   weight: `(N,)` with mean 1, or None.
+        counts: `(K,)` int, number of categories of each categorical column.
+        order: `(N,)` int, the index of each point before sorting.
     """
 
     places: Queries
@@ -69,7 +69,7 @@ class Points:
 
     @property
     def is_line(self) -> bool:
-        """Whether the places are numbers on a line, and so sorted."""
+        """Whether the places are one continuous column, and so sorted."""
         return self.places.x.shape[1] == 1 and self.places.hot is None
 
     @property
@@ -77,8 +77,8 @@ class Points:
         return np.ones(len(self)) if self.weight is None else self.weight
 
     def fall(self, least: float) -> float:
-        """By how much log K must fall from one point to another of any weight, so that this one
-        counts less than `least` of the first.
+        """The difference in log K from which on a point, of any weight, has less than the share
+        `least` of another.
         """
         ratio = 0.0 if self.weight is None else np.ptp(np.log(self.weight))
         return float(ratio - np.log(least))
@@ -89,7 +89,7 @@ class Points:
 
 
 def one_hot(codes: Array, counts: Array) -> Array | None:
-    """`(N, K)` int codes as `(N, sum of counts)`; a code that is no category, −1, is all zeros."""
+    """`(N, K)` int codes as one-hot `(N, sum of counts)`; all zeros for an unknown category, −1."""
     if not len(counts):
         return None
     columns = [codes[:, [k]] == np.arange(count) for k, count in enumerate(counts)]
@@ -97,14 +97,14 @@ def one_hot(codes: Array, counts: Array) -> Array | None:
 
 
 def sorted_points(x: Array, codes: Array, y: Array, weight: Array | None, counts: Array) -> Points:
-    """`Points`, sorted where they lie on a line."""
+    """`Points`, sorted if they lie on a line."""
     order = np.arange(len(x))
     if x.shape[1] == 1 and not len(counts):
         order = np.argsort(x[:, 0], kind="stable")
         x, y = x[order], y[order]
         weight = None if weight is None else weight[order]
     if weight is not None:
-        # Above 0, or it would have no logarithm.
+        # Above 0, for its logarithm.
         weight = np.maximum(weight / weight.mean(), np.finfo("float64").tiny)
         weight = None if np.all(weight == 1.0) else weight
     return Points(Queries(x, one_hot(codes, counts)), y, weight, counts, order)
@@ -113,7 +113,7 @@ def sorted_points(x: Array, codes: Array, y: Array, weight: Array | None, counts
 def merged(
     x: Array, codes: Array, y: Array, weight: Array | None
 ) -> tuple[Array, Array, Array, Array]:
-    """Points at one place as one, with the sum of their weights and the mean of their y."""
+    """Merges points at the same place: the sum of their weights and the mean of their y."""
     weight = np.ones(len(x)) if weight is None else weight
     both = np.concatenate([x, codes], axis=1)
     places, inverse = np.unique(both, axis=0, return_inverse=True)

@@ -1,4 +1,4 @@
-"""Kernel regression in NumPy: fitted, asked, and asked how sure it is."""
+"""Kernel regression in NumPy: fit, predictions, derivatives, variance and confidence bands."""
 
 import copy
 import dataclasses
@@ -23,7 +23,7 @@ Array = np.ndarray
 
 
 class Band(NamedTuple):
-    """A prediction and a pointwise band about it, `(M,)` or `(M, V)` each."""
+    """A prediction and its pointwise band, `(M,)` or `(M, V)` each."""
 
     value: Array
     low: Array
@@ -34,9 +34,9 @@ class LeaveOneOut(NamedTuple):
     """Each point predicted from all others.
 
     Attributes:
-        predictions, residuals: as y; a residual is y − prediction.
+        predictions, residuals: shaped as y; a residual is y − prediction.
         error: the mean of the squared residuals.
-        r2: 1 − error / variance of y; NaN where y is constant.
+        r2: 1 − error / variance of y; NaN if y is constant.
     """
 
     predictions: Array
@@ -54,32 +54,32 @@ class KernelRegression:
     and ones is a probability. A local line may leave that range.
 
     `fit` chooses the bandwidth of the least leave-one-out error, to convergence and from several
-    starts. x and y are shifted and scaled inside, so units and offsets change no fit. Memory grows
-    with the points and queries, never with their pairs. Time grows with the pairs that a kernel
-    sees; for the Gaussian and one column it is linear in the points and queries, where bandwidths
-    are wide enough that this is less.
+    starts. x and y are shifted and scaled internally, so units and offsets change no fit. Memory
+    grows with the points and queries, never with their pairs. Time grows with the pairs within the
+    kernel's support; for the Gaussian and one column it is linear in the points and queries, if
+    the bandwidth is wide enough.
 
     Args:
         kernel: a name of `tfattn.kernel_regression.kernels.names()`, or a `Kernel`.
-        bandwidth: in the units of x, kept as given: a number, one a column, or a matrix H, where
-            u = (x − x_i) · H⁻¹. For a categorical column it is λ of Aitchison and Aitken, from 0
-            (categories apart) to (c − 1) / c (all alike); beside H they are given as (H, λ).
-            Defaults to None: `fit` chooses.
-        metric: "each", a bandwidth a column; "one" for all continuous ones, in units of their
-            spreads (the distances of the quartiles of their distinct values); or "full", a linear
-            map of them. Of what is chosen.
-        degree: 0, a local constant; 1, a local line, which is less biased at the ends.
-        categorical: indices of the columns of x that hold categories, as numbers; each once.
-        empty: what a query without a point within a compact kernel's support gets: "nearest", the
-            value of the nearest point; "mean", of all; or "nan".
-        leave_out: what is left out while choosing: "point", or "place": every point with the same
-            x. Rows that are in the data twice would else predict one another.
+        bandwidth: in the units of x, which `fit` keeps: a number, one per column, or a matrix H,
+            where u = (x − x_i) · H⁻¹. A categorical column has λ of Aitchison and Aitken, from 0
+            (categories separate) to (c − 1) / c (all equal); with H, pass (H, λ). Defaults to None:
+            `fit` chooses.
+        metric: the kind of bandwidth that `fit` chooses: "each", one per column; "one" for all
+            continuous columns, in units of their spreads (the interquartile ranges of their
+            distinct values); or "full", a linear map.
+        degree: 0, a local constant; 1, a local line, which has less bias at the boundary.
+        categorical: indices of the columns of x that contain categories, as numbers; each once.
+        empty: the prediction for a query without a point in a compact kernel's support: "nearest",
+            the value of the nearest point; "mean", the mean of all; or "nan".
+        leave_out: "point", or "place": leave out all points with the same x while choosing, since
+            repeated rows would predict one another.
     Attributes:
-        search_errors: list, after `fit` the least leave-one-out error so far after each bandwidth
-            that was tried; empty where the bandwidth was given.
+        search_errors: list, after `fit` the least leave-one-out error after each evaluated
+            bandwidth; empty if the bandwidth was given.
     Raises:
-        ValueError: an argument that is not one of those; a number that is not finite, with its row
-            and column; x and y of different lengths.
+        ValueError: an invalid argument; a number that is not finite, with its row and column; x and
+            y of different lengths.
     Example:
         >>> from tfattn.kernel_regression import KernelRegression
         >>> x = np.linspace(0.0, 5.0, 50)
@@ -91,7 +91,7 @@ class KernelRegression:
     Nonparametric Statistics, 5.3; categories, Racine, Li 2004.
     """
 
-    _who, _x = "KernelRegression", "x"  # in messages; an estimator of another name has its own
+    _who, _x = "KernelRegression", "x"  # for messages; subclasses have other names
 
     def __init__(
         self,
@@ -125,16 +125,16 @@ class KernelRegression:
         start: ArrayLike | None = None,
         names: Sequence[str] | None = None,
     ) -> "KernelRegression":
-        """Keeps the points and, if none was given, chooses the bandwidth.
+        """Keeps the points and chooses the bandwidth, unless it is given.
 
         Args:
             x: `(N, D)` or `(N,)`.   y: `(N, V)` or `(N,)`.
-            sample_weight: `(N,)`, at least 0. A point of weight 0 is as if it were not there.
-            start: a bandwidth to start from, instead of several: a number, or one a column. Not
-                where a bandwidth was given, which is kept.
-            names: of the columns of x, for messages.
+            sample_weight: `(N,)`, at least 0. A point of weight 0 has no effect.
+            start: a bandwidth as the only start of the search: a number, or one per column. Not
+                allowed with a given bandwidth.
+            names: names of the columns of x, for messages.
         """
-        fitted = copy.copy(self)  # what is refused half-way leaves this one as it was
+        fitted = copy.copy(self)  # an error leaves this object unchanged
         fitted._fit(x, y, sample_weight, start, names)
         vars(self).update(vars(fitted))
         return self
@@ -153,14 +153,14 @@ class KernelRegression:
         if not x.size or not y.size:
             _checks.fail(self._who, self._x, "hold at least one point", x.shape)
         if start is not None and self.bandwidth is not None:
-            _checks.fail(self._who, "start", "be None where a bandwidth is given, and kept", start)
+            _checks.fail(self._who, "start", "be None if `bandwidth` is given", start)
         weight = arrays.weights(self._who, sample_weight, len(x))
         self.count, self.kept = len(x), np.arange(len(x))
         if weight is not None:
             self.kept = np.flatnonzero(weight)
             x, y, weight = x[self.kept], y[self.kept], weight[self.kept]
         self.frame = Frame.of(x, self._categorical_columns(x))
-        # One scale for all outputs: the error stays the mean of squares that it is named after.
+        # One scale for all outputs, so that the error remains the mean of all squares.
         self.y_center = 0.5 * y.min(axis=0) + 0.5 * y.max(axis=0)
         self.y_scale = float((0.5 * y.max(axis=0) - 0.5 * y.min(axis=0)).max()) or 1.0
         scaled, codes = self.frame.scaled(x), self.frame.codes(x)
@@ -171,11 +171,11 @@ class KernelRegression:
         if self.bandwidth is not None:
             self.chosen, self.search_errors = self.frame.metric(self._who, self.bandwidth), []
             return
-        seen = self.points
+        points = self.points
         if self.leave_out == "place":
-            seen = sorted_points(*merged(scaled, codes, heights, weight), counts)
-        if len(seen) < 2:
-            # A single place says nothing about distances.
+            points = sorted_points(*merged(scaled, codes, heights, weight), counts)
+        if len(points) < 2:
+            # A single place determines no bandwidth.
             columns = len(self.frame.continuous)
             self.chosen = Metric(np.eye(columns), 0.5 * (counts - 1) / counts)
             self.search_errors = []
@@ -183,13 +183,13 @@ class KernelRegression:
         from tfattn.kernel_regression.bandwidth import choose  # it imports SciPy
 
         begin = None if start is None else self._start(start)
-        choice = choose(self.kernel, seen, self.degree, self.metric, self._sees_nearest, begin)
+        choice = choose(self.kernel, points, self.degree, self.metric, self._uses_nearest, begin)
         self.chosen = choice.metric
         self.search_errors = [self._squared(error) for error in choice.search_errors]
 
     def current_bandwidth(self) -> Array | tuple[Array, Array]:
-        """The bandwidth in use, in the units of x, as `bandwidth` takes it: a number, one a column,
-        a matrix, or (H, λ).
+        """The bandwidth in use, in the units of x and in the form of `bandwidth`: a number, one per
+        column, a matrix, or (H, λ).
         """
         self._check_fitted()
         given = self.bandwidth is not None
@@ -198,17 +198,17 @@ class KernelRegression:
 
     @one_blas_thread
     def predict(self, x: ArrayLike) -> Array:
-        """`(M, V)`, or `(M,)` where y was a vector."""
+        """`(M, V)`, or `(M,)` if y was a vector."""
         queries, back = self._queries(x)
         value = self._in_units(self._smooth(self.points, queries))
-        return self._shaped(self._within(value, queries)[back])
+        return self._shaped(self._clipped(value, queries)[back])
 
     @one_blas_thread
     def derivative(self, x: ArrayLike) -> Array:
         """The slope of the prediction along each continuous column, `(M, D, V)` or `(M, D)`.
 
-        Of a local constant it is the derivative of the formula; of a local line, its slope. Where a
-        query has no neighbor it is that of what `empty` says: 0, or NaN.
+        For a local constant it is the derivative of the formula; for a local line, its slope. A
+        query without neighbors has 0, or NaN if `empty` is "nan".
         """
         queries, back = self._queries(x)
         columns = len(self.frame.continuous)
@@ -220,7 +220,7 @@ class KernelRegression:
                 slope[tile.rows] = self.chosen.map @ _slope_of_constant(tile, self.points, fit)
             if self.empty == "nan":
                 slope[tile.rows][tile.empty] = np.nan
-        # By roots: the ratio may leave float64 where the slope does not.
+        # By roots, since the ratio may overflow or underflow where the slope does not.
         root = np.sqrt(self.y_scale) / np.sqrt(self.frame.spread[:, None])
         with np.errstate(over="ignore"):
             slope = slope * root * root
@@ -228,10 +228,10 @@ class KernelRegression:
 
     @one_blas_thread
     def weights(self, x: ArrayLike) -> Array:
-        """`(M, N)`: how much each training height counts in each prediction. Rows sum to 1.
+        """`(M, N)`: the weight of each training height in each prediction. Rows sum to 1.
 
-        Those of a local line may be negative. A row is 0 where a query has no neighbor and
-        `empty` is not "nearest". This array is as large as all pairs.
+        Weights of a local line may be negative. A row is 0 if the query has no neighbor and `empty`
+        is not "nearest". This array has an entry for every pair.
         """
         queries, back = self._queries(x)
         rows = np.zeros((len(queries), len(self.kept)))
@@ -243,8 +243,8 @@ class KernelRegression:
 
     @one_blas_thread
     def effective_neighbors(self, x: ArrayLike) -> Array:
-        """`(M,)`: 1 / Σ weights², how many points with equal weights would say as much; 0 where a
-        query has no neighbor and `empty` is not "nearest".
+        """`(M,)`: 1 / Σ weights², the number of points whose equal weights give the same variance;
+        0 if the query has no neighbor and `empty` is not "nearest".
         """
         queries, back = self._queries(x)
         squares = self._squared_weights(queries)[back]
@@ -252,8 +252,8 @@ class KernelRegression:
 
     @one_blas_thread
     def leave_one_out(self) -> LeaveOneOut:
-        """Each point predicted from all others, in the order of `fit`; those of weight 0 are left
-        out.
+        """Each point predicted from all others, in the order of `fit`, without points of
+        weight 0.
         """
         self._check_fitted()
         points = self.points
@@ -261,7 +261,7 @@ class KernelRegression:
             expected = "hold at least two points, to leave one out"
             _checks.fail(self._who, self._x, expected, len(points))
         value = left_out.predictions(
-            self.kernel, self.chosen, points, self.degree, self._sees_nearest
+            self.kernel, self.chosen, points, self.degree, self._uses_nearest
         )
         residuals, rows = points.y - value, np.arange(len(points))
         weight = points.weights[:, None] / points.weights.sum() / points.y.shape[1]
@@ -269,7 +269,7 @@ class KernelRegression:
         spread = float(np.sum(weight * (points.y - points.mean()) ** 2))
         back = np.argsort(points.order)
         return LeaveOneOut(
-            self._shaped(self._within(self._in_units(value), points.places, rows)[back]),
+            self._shaped(self._clipped(self._in_units(value), points.places, rows)[back]),
             self._shaped(residuals[back] * self.y_scale),
             self._squared(error),
             1.0 - error / spread if spread > 0 else float("nan"),
@@ -280,8 +280,8 @@ class KernelRegression:
         """`(M, V)` or `(M,)`: the variance of y about the curve, at each x.
 
         A local constant of the squared leave-one-out residuals, with the same bandwidth, each over
-        1 + Σ weights², which is what leaving out adds to its mean.
-        Source: Fan, Yao 1998, with residuals that are left out.
+        1 + Σ weights², the factor that leaving out adds to its mean.
+        Source: Fan, Yao 1998; differs from it in that residuals are leave-one-out.
         """
         return self._shaped(self._squared(self._scaled_variance(x)))
 
@@ -299,19 +299,19 @@ class KernelRegression:
         replicas: int = 200,
         seed: int | None = None,
     ) -> Band:
-        """A band at each x, that holds the mean curve with that probability.
+        """A pointwise confidence band that contains the mean curve at each x with this probability.
 
-        Pointwise, and of the curve, not of new points. NaN where a query has no neighbor and
-        `empty` is not "nearest".
+        The band is for the curve, not for new points. NaN if the query has no neighbor and `empty`
+        is not "nearest".
 
         Args:
             level: in (0, 1).
-            method: "robust", the local quadratic fit with the same bandwidth, which bends less
-                than the prediction, ± t · √(variance · Σ weights²) of that fit. Where the
-                prediction is biased, at an end of the data say, it may lie outside of this band.
-                The others are of the smoothed curve, without what smoothing bends, and hold the
-                curve itself less often: "asymptotic", value ± z · √(variance · Σ weights²); and
-                "bootstrap", quantiles of smoothed residuals with random signs.
+            method: "robust", the local quadratic fit with the same bandwidth, which has less bias
+                than the prediction, ± t · √(variance · Σ weights²) of that fit. A biased
+                prediction, say at the boundary, may lie outside of this band. The other methods
+                ignore the bias of smoothing and contain the curve less often: "asymptotic", value
+                ± z · √(variance · Σ weights²); and "bootstrap", quantiles of smoothed residuals
+                with random signs.
             replicas: positive int, of the bootstrap.   seed: int, of its signs.
         Source: robust, Calonico, Cattaneo, Farrell 2018; Härdle 1990, 4.2; wild bootstrap, Wu
         1986; Liu 1988.
@@ -322,7 +322,7 @@ class KernelRegression:
         _checks.positive_int(self._who, "replicas", replicas)
         seed = _checks.seed(self._who, seed)
         queries, back = self._queries(x)
-        value = self._within(self._in_units(self._smooth(self.points, queries)), queries)
+        value = self._clipped(self._in_units(self._smooth(self.points, queries)), queries)
         if method == "robust":
             low, high = self._robust(queries, level)
         else:
@@ -339,7 +339,7 @@ class KernelRegression:
         return Band(*(self._shaped(v[back]) for v in (value, low, high)))
 
     def _robust(self, queries: Queries, level: float) -> tuple[Array, Array]:
-        """The ends of the band of the local quadratic fit, in units of y."""
+        """The bounds of the band of the local quadratic fit, in units of y."""
         from scipy import special
 
         points = self.points
@@ -349,7 +349,7 @@ class KernelRegression:
             others, added, _ = self._quadratic(points.places, np.arange(len(points)))
             noise = (points.y - others) / np.sqrt(1.0 + added)
         variance = self._smooth(dataclasses.replace(points, y=noise**2), queries, 0)
-        # The variance is itself a mean, of as many points as are neighbors.
+        # Student's t, since the variance is itself a mean over the neighbors.
         step = special.stdtrit(neighbors, 0.5 + level / 2) * np.sqrt(variance * squares)
         step[squares[:, 0] == 0] = np.nan
         return tuple(self._in_units(value + side * step) for side in (-1, 1))
@@ -358,9 +358,9 @@ class KernelRegression:
         """At each query the local quadratic fit `(M, V)`, its Σ weights² `(M, 1)`, and 1 / Σ
         weights² of the local constant `(M, 1)`.
         """
-        points, count, sees = self.points, len(queries), self._sees_nearest
+        points, count, nearest = self.points, len(queries), self._uses_nearest
         value, squares, neighbors = np.empty((count, points.y.shape[1])), *np.ones((2, count, 1))
-        for tile in tiles(self.kernel, self.chosen, points, queries, left, nearest=sees):
+        for tile in tiles(self.kernel, self.chosen, points, queries, left, nearest=nearest):
             weights = quadratic_weights(tile)
             value[tile.rows] = weights @ points.y[tile.keys]
             squares[tile.rows] = np.square(weights).sum(axis=1, keepdims=True)
@@ -385,12 +385,12 @@ class KernelRegression:
         return low * self.y_scale, high * self.y_scale
 
     def _noise(self) -> Array:
-        """`(N, V)`: residuals that have the variance of the noise, in scaled units."""
+        """`(N, V)`: residuals with the variance of the noise, in scaled units."""
         points, rows = self.points, np.arange(len(self.points))
         if len(points) < 2:
             return np.zeros(points.y.shape)
         value = left_out.predictions(
-            self.kernel, self.chosen, points, self.degree, self._sees_nearest
+            self.kernel, self.chosen, points, self.degree, self._uses_nearest
         )
         return (points.y - value) / np.sqrt(1.0 + self._squared_weights(points.places, rows))[
             :, None
@@ -403,18 +403,18 @@ class KernelRegression:
         return total
 
     def _smooth(self, points: Points, queries: Queries, degree: int | None = None) -> Array:
-        """`(M, V)` in scaled units: the heights of `points` at sorted queries."""
+        """`(M, V)`, the regression of `points` at sorted queries, in scaled units."""
         degree = self.degree if degree is None else degree
         value, rows = np.empty((len(queries), points.y.shape[1])), np.arange(len(queries))
-        if line.pays(self.kernel, self.chosen, points, len(queries)):
+        if line.is_faster(self.kernel, self.chosen, points, len(queries)):
             fast = line.fit_line(self.chosen, points, queries.x[:, 0], degree)
-            value, rows = fast.value, np.flatnonzero(~fast.good)
-        elif degree == 0 and near.pays(points, queries):
+            value, rows = fast.value, np.flatnonzero(~fast.accurate)
+        elif degree == 0 and near.is_faster(points, queries):
             fast = near.fit_near(self.kernel, self.chosen, points, queries)
-            value, rows = fast.value, np.flatnonzero(~fast.good)
+            value, rows = fast.value, np.flatnonzero(~fast.accurate)
         for tile, fit in self._fits(queries.take(rows), points=points, degree=degree):
             value[rows[tile.rows]] = fit.value
-        # Of squares no mean is negative.
+        # Rounding must not make a mean of squares negative.
         return value if degree else np.clip(value, points.y.min(axis=0), points.y.max(axis=0))
 
     def _fits(
@@ -427,15 +427,15 @@ class KernelRegression:
     ) -> Iterator[tuple[Tile, LocalFit]]:
         points = self.points if points is None else points
         degree = self.degree if degree is None else degree
-        sees = self._sees_nearest
-        for tile in tiles(self.kernel, self.chosen, points, queries, left, slopes, sees):
+        nearest = self._uses_nearest
+        for tile in tiles(self.kernel, self.chosen, points, queries, left, slopes, nearest):
             fit = fit_tile(tile, points, queries, degree)
             if self.empty != "nearest" and tile.empty.any():
                 fit.value[tile.empty] = np.nan if self.empty == "nan" else points.mean()
             yield tile, fit
 
     def _queries(self, x: ArrayLike) -> tuple[Queries, Array]:
-        """Places, sorted where they lie on a line, and the way back."""
+        """(Queries, sorted if they lie on a line; the indices that restore their order)."""
         self._check_fitted()
         found = arrays.table(self._who, self._x, x)
         if found.size == 0 and np.ndim(x) < 2:
@@ -452,7 +452,7 @@ class KernelRegression:
 
     def _start(self, start: ArrayLike) -> Metric:
         if has_matrix(start):
-            expected = f"be one number, or one a column of {self._x}"
+            expected = f"be one number, or one per column of {self._x}"
             _checks.fail(self._who, "start", expected, start)
         return self.frame.metric(self._who, start, "start")
 
@@ -467,33 +467,33 @@ class KernelRegression:
         return self.categorical
 
     @property
-    def _sees_nearest(self) -> bool:
+    def _uses_nearest(self) -> bool:
         return self.empty == "nearest"
 
-    def _within(self, value: Array, queries: Queries, left: Array | None = None) -> Array:
-        """Means, no less than the least and no more than the greatest height that each weighs:
-        rounding may have put them outside. A local line may leave that range, and is left as it is.
+    def _clipped(self, value: Array, queries: Queries, left: Array | None = None) -> Array:
+        """Clips local constants, against rounding, to the range of the heights with weight. Local
+        lines are unchanged, since they may leave that range.
         """
         if self.degree:
             return value
         low, high = (np.full(value.shape, end(self.heights, 0)) for end in (np.min, np.max))
-        # Kernels without end weigh all heights. In large planes to look for ends would take longer
-        # than the means.
-        if np.isfinite(self.kernel.support) and not near.pays(self.points, queries):
+        # With unbounded support all heights have weight. In large planes finding the range would
+        # take longer than the means.
+        if np.isfinite(self.kernel.support) and not near.is_faster(self.points, queries):
             for tile in tiles(
-                self.kernel, self.chosen, self.points, queries, left, nearest=self._sees_nearest
+                self.kernel, self.chosen, self.points, queries, left, nearest=self._uses_nearest
             ):
                 heights = self.heights[tile.keys]
                 some = tile.share.any(axis=1)
-                seen = (tile.share[some] > 0)[:, :, None]
-                low[tile.rows][some] = np.where(seen, heights, np.inf).min(axis=1, initial=np.inf)
-                high[tile.rows][some] = np.where(seen, heights, -np.inf).max(
-                    axis=1, initial=-np.inf
-                )
+                has_weight = (tile.share[some] > 0)[:, :, None]
+                least = np.where(has_weight, heights, np.inf)
+                greatest = np.where(has_weight, heights, -np.inf)
+                low[tile.rows][some] = least.min(axis=1, initial=np.inf)
+                high[tile.rows][some] = greatest.max(axis=1, initial=-np.inf)
         return np.clip(value, low, high)
 
     def _squared(self, value: Array | float) -> Array | float:
-        """Squares of heights in their units; inf where float64 ends."""
+        """Squares of heights in the units of y; inf on overflow."""
         with np.errstate(over="ignore"):
             return value * np.float64(self.y_scale) * self.y_scale
 
@@ -511,7 +511,7 @@ class KernelRegression:
     def _one_of(self, argument: str, value: object, allowed: tuple) -> object:
         known = isinstance(value, str | int | np.integer) and not isinstance(value, bool)
         if not known or value not in allowed:
-            known = ", ".join(repr(one) for one in allowed)
+            known = ", ".join(repr(option) for option in allowed)
             _checks.fail(self._who, argument, f"be one of {known}", value)
         return value
 

@@ -1,4 +1,4 @@
-"""Bandwidths as a vector of free numbers, for an optimizer, and back."""
+"""Bandwidths as a vector of free parameters for an optimizer."""
 
 from dataclasses import dataclass
 
@@ -15,12 +15,12 @@ Array = np.ndarray
 
 @dataclass(frozen=True)
 class Space:
-    """What is free: one bandwidth a column, one for all, or a whole linear map; and each λ.
+    """The free parameters: a bandwidth per column, one for all, or a linear map; and each λ.
 
     Args:
         kind: "each", "one" or "full".
-        columns: how many continuous columns there are.
-        counts: `(K,)`, categories of the others.
+        columns: number of continuous columns.
+        counts: `(K,)`, number of categories of each categorical column.
         extent: the greatest half range of a column, in scaled units.
     """
 
@@ -31,12 +31,12 @@ class Space:
 
     @property
     def widest(self) -> float:
-        """Of the bandwidths, in scaled units."""
+        """The greatest bandwidth, in scaled units."""
         return tuned.WIDEST * self.extent
 
     @property
     def free(self) -> int:
-        """How many numbers tell the continuous part."""
+        """The number of parameters of the continuous columns."""
         if not self.columns:
             return 0
         return {"one": 1, "each": self.columns, "full": self.columns * (self.columns + 1) // 2}[
@@ -44,7 +44,7 @@ class Space:
         ]
 
     @property
-    def most(self) -> Array:
+    def max_widths(self) -> Array:
         """`(K,)`, the greatest λ: (c − 1) / c."""
         return (self.counts - 1) / self.counts
 
@@ -56,16 +56,16 @@ class Space:
         return diagonal + rest + [(-tuned.MAX_LOGIT, tuned.MAX_LOGIT)] * len(self.counts)
 
     def vector(self, bandwidth: Array, widths: Array) -> Array:
-        """From a bandwidth a column, and each λ."""
+        """The vector for a bandwidth per column, and each λ."""
         logs = np.log(bandwidth)
         if self.kind == "one" and self.columns:
             logs = logs.mean(keepdims=True)
         rest = np.zeros(self.free - len(logs))
-        share = np.clip(widths / np.maximum(self.most, 1e-300), 1e-7, 1.0 - 1e-7)
+        share = np.clip(widths / np.maximum(self.max_widths, 1e-300), 1e-7, 1.0 - 1e-7)
         return np.concatenate([logs, rest, np.log(share / (1.0 - share))])
 
     def metric(self, vector: Array) -> Metric:
-        """To a metric."""
+        """The metric of a vector."""
         logs = vector[: self.free]
         if self.kind != "full":
             return Metric(
@@ -76,9 +76,9 @@ class Space:
         return Metric(matrix, self._widths(vector))
 
     def gradient(self, vector: Array, left_out: LeftOut) -> Array:
-        """The derivatives of the error by the numbers of a vector."""
-        widths = self._widths(vector)
-        shares = np.divide(widths, self.most, out=np.zeros_like(widths), where=self.most > 0)
+        """The derivatives of the error by the entries of a vector."""
+        widths, most = self._widths(vector), self.max_widths
+        shares = np.divide(widths, most, out=np.zeros_like(widths), where=most > 0)
         by_logit = left_out.by_width * widths * (1.0 - shares)
         by_log = -2.0 * np.diag(left_out.by_map)
         if self.kind == "one":
@@ -91,4 +91,4 @@ class Space:
         return np.concatenate([-np.diag(by_entry) * np.diag(matrix), below, by_logit])
 
     def _widths(self, vector: Array) -> Array:
-        return self.most / (1.0 + np.exp(-vector[self.free :]))
+        return self.max_widths / (1.0 + np.exp(-vector[self.free :]))

@@ -1,8 +1,7 @@
-"""BLAS keeps to one thread while tiles are computed.
+"""A decorator that limits BLAS to one thread, by threadpoolctl.
 
-Products of a tile are small. Shared among threads of BLAS's own, which wait for one another by
-spinning, they take several times as long, the more so on a busy machine; where there are many pairs
-whole tiles are shared among threads instead. threadpoolctl tells BLAS so.
+The products of a tile are small: BLAS threads, which wait by spinning, make them several times
+slower, above all on a busy machine. For many pairs whole tiles run in parallel threads instead.
 """
 
 import contextlib
@@ -15,22 +14,23 @@ __all__ = ["one_blas_thread"]
 
 Function = TypeVar("Function", bound=Callable)
 _lock = threading.Lock()
-_inside = 0  # calls under way
+_inside = 0  # number of running calls
 _limit: Any = None
 
 
 @functools.cache
 def _controller() -> Any:
-    import threadpoolctl  # when it is used: layers alone do without
+    import threadpoolctl  # lazily, since layers do not need it
 
     return threadpoolctl.ThreadpoolController()
 
 
 @contextlib.contextmanager
 def _one() -> Iterator[None]:
-    """The setting is the process's: the first call that comes in makes it, the last takes it back.
+    """Limits BLAS at the first of overlapping calls and restores it after the last.
 
-    Calls in several threads that each put back what they had found would leave it at one.
+    The setting belongs to the process: if each call restored the setting that it found, overlapping
+    calls in several threads would leave it at one.
     """
     global _inside, _limit
     with _lock:
@@ -49,7 +49,7 @@ def _one() -> Iterator[None]:
 
 
 def one_blas_thread(function: Function) -> Function:
-    """A function that has BLAS in one thread while it runs."""
+    """Decorates a function to run with BLAS in one thread."""
 
     @functools.wraps(function)
     def alone(*args: Any, **kwargs: Any) -> Any:

@@ -1,6 +1,6 @@
-"""Pairs of queries and keys, a few rows at a time: memory grows with the points, never with pairs.
+"""Weights of pairs of queries and keys, tile by tile: memory grows with the points, not with pairs.
 
-On a line keys and queries are sorted, and a tile has only the keys that its queries can see.
+On a line keys and queries are sorted, and a tile has only keys within the windows of its queries.
 """
 
 import collections
@@ -15,7 +15,7 @@ from tfattn.kernel_regression import tuned
 from tfattn.kernel_regression.kernels import Kernel
 from tfattn.kernel_regression.points import Metric, Points, Queries
 
-__all__ = ["Squares", "Tile", "mapped", "nearest_distances", "shares", "tiles", "windows"]
+__all__ = ["Squares", "Tile", "parallel_map", "nearest_distances", "shares", "tiles", "windows"]
 
 Array = np.ndarray
 
@@ -25,11 +25,11 @@ class Tile(NamedTuple):
 
     Attributes:
         rows, keys: slices of the queries and of the points.
-        share: `(r, k)`, weights whose rows sum to 1, or to 0 where no key is seen.
-        slope: `(r, k)`, what `share` · total changes with the squared distance, over that total;
-            None where it was not asked for.
-        empty: `(r,)` bool, the rows whose queries have no neighbor within the support.
-        query_u, key_u: `(r, D)` and `(k, D)`, both sides in bandwidths.
+        share: `(r, k)`, weights whose rows sum to 1, or to 0 without neighbors.
+        slope: `(r, k)`, the derivative of the unnormalized weight by the squared distance, over the
+            sum of weights; None without `slopes`.
+        empty: `(r,)` bool, whether the query has no neighbor within the support.
+        query_u, key_u: `(r, D)` and `(k, D)`, queries and keys in bandwidths.
     """
 
     rows: slice
@@ -54,10 +54,9 @@ def tiles(
 
     Args:
         queries: on a line, sorted.
-        left_out: `(N,)` int, a point that each query does not see, and whose place it has.
-        slopes: whether tiles have them.
-        nearest: whether a query without neighbors sees the nearest point (points, where several
-            are as near). Otherwise its row is 0.
+        left_out: `(N,)` int, the index of the point that each query is, and must not weigh.
+        slopes: whether to compute the slopes.
+        nearest: whether the nearest points predict a query without neighbors; else its row is 0.
     """
     query_u, key_u = queries.x @ metric.map, points.places.x @ metric.map
     squares = Squares(query_u, key_u, kernel.pointed)
@@ -73,16 +72,16 @@ def tiles(
 
     places = _slices(kernel, points, query_u, key_u, left_out, nearest)
     pairs = 0 if points.is_line else len(queries) * len(points)
-    yield from mapped(tile, places, pairs)
+    yield from parallel_map(tile, places, pairs)
 
 
-def mapped(function: Callable, items: Iterable, pairs: int) -> Iterator:
-    """As `map`, in threads where there are many pairs."""
-    return map(function, items) if pairs < tuned.THREADED_PAIRS else _ahead(function, items)
+def parallel_map(function: Callable, items: Iterable, pairs: int) -> Iterator:
+    """`map`, in threads for many pairs."""
+    return map(function, items) if pairs < tuned.THREADED_PAIRS else _in_threads(function, items)
 
 
-def _ahead(function: Callable, items: Iterable) -> Iterator:
-    """As `map`, a few items ahead in threads: NumPy lets go of the interpreter in long loops."""
+def _in_threads(function: Callable, items: Iterable) -> Iterator:
+    """`map`, a few items ahead in threads: NumPy releases the GIL in long loops."""
     workers = min(_cores(), tuned.MAX_THREADS)
     if workers == 1:
         yield from map(function, items)
@@ -97,13 +96,13 @@ def _ahead(function: Callable, items: Iterable) -> Iterator:
         while waiting:
             yield waiting.popleft().result()
     finally:
-        # After an error or an interrupt nobody asks for the rest, and no thread outlives the loop:
-        # a process that forks later has none.
+        # After an error or an interrupt the rest is canceled, and no thread outlives the loop, so
+        # that the process can fork later.
         pool.shutdown(wait=True, cancel_futures=True)
 
 
 def _cores() -> int:
-    """Those that this process may use, which in a container are fewer than the machine has."""
+    """The number of cores for this process, which a container may limit."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -113,13 +112,12 @@ class Squares:
     """Squared distances of any rows and keys, `(r, k)`."""
 
     def __init__(self, query: Array, key: Array, exact: bool):
-        middle = np.median(key, axis=0)  # among most of the points, wherever some others are
+        middle = np.median(key, axis=0)  # robust to a few distant points
         query, key = query - middle, key - middle
         self.query, self.key = query, key
         query_norms, key_norms = (np.square(u).sum(axis=1)[:, None] for u in (query, key))
         width = query.shape[1]
-        # |q|² + |k|² − 2 q·k is one product, and loses digits where places are many bandwidths away
-        # from the middle.
+        # |q|² + |k|² − 2 q·k is one product, but loses digits many bandwidths from the middle.
         near = max(query_norms.max(initial=0.0), key_norms.max(initial=0.0)) < tuned.FAR_SQUARED
         self.by_product = near and (width > 4 or (width > 1 and not exact))
         if self.by_product:
@@ -156,20 +154,20 @@ def shares(
     slopes: bool = False,
     nearest: bool = False,
 ) -> tuple[Array, Array | None, Array]:
-    """Weights whose rows sum to 1, their slopes, and which rows are empty."""
+    """(Weights whose rows sum to 1, their slopes, whether each row is empty)."""
     if np.isinf(kernel.support):
         weight = kernel.log(squared)
         if logs is not None:
             weight += logs
-        if points.weight is not None:  # before the greatest is looked for: one may be tiny
+        if points.weight is not None:  # before the maximum, since a weight may be tiny
             weight += np.log(points.weight[keys])
         greatest = weight.max(axis=1)
         far = (greatest < tuned.UNDERFLOW) & np.isfinite(greatest)
-        if far.any():  # relative to the greatest of its row no weight underflows that would count
+        if far.any():  # relative to the maximum of the row, no weight that counts underflows
             weight[far] -= greatest[far, None]
         np.maximum(weight, tuned.LOWEST_LOG, out=weight)
         np.exp(weight, out=weight)
-        weight[np.isneginf(greatest)] = 0.0  # a row that sees nothing
+        weight[np.isneginf(greatest)] = 0.0  # rows without neighbors
         slope = kernel.slope(squared, weight) if slopes else None
     else:
         weight = kernel.value(squared)
@@ -196,9 +194,9 @@ def shares(
 
 
 def _nearest(squared: Array, weight: Array) -> Array:
-    """The weights of the keys that are the nearest of their row; a row of inf has none."""
+    """The weights of the nearest keys of each row; 0 for a row of inf."""
     least = squared.min(axis=1, keepdims=True)
-    # Even places are as far apart but for rounding.
+    # With a tolerance: evenly spaced places are equally far despite rounding.
     return np.where((squared <= least * (1.0 + 1e-11)) & np.isfinite(least), weight, 0.0)
 
 
@@ -210,7 +208,7 @@ def _slices(
     left_out: Array | None,
     nearest: bool,
 ) -> Iterator[tuple[slice, slice]]:
-    """Pairs of slices: some rows, and every key that they see."""
+    """Pairs of slices: some rows, and every key within their windows."""
     count, keys, width = len(query_u), len(points), query_u.shape[1]
     if not points.is_line:
         pairs = max(tuned.TILE_PAIRS, tuned.BLAS_PRODUCT // max(width + 2, width**2))
@@ -222,7 +220,7 @@ def _slices(
     first, last = windows(kernel, query_u[:, 0], key_u[:, 0], fall, left_out, nearest)
     start = 0
     while start < count:
-        # So many rows that what they see together is little more than what one of them sees.
+        # As many rows as share most of their windows.
         width = max(int(last[start] - first[start]), 1)
         farthest = first[start] + max(width // 4, tuned.EXTRA_KEYS)
         stop = int(np.searchsorted(first, farthest, side="right"))
@@ -240,23 +238,23 @@ def windows(
     left_out: Array | None,
     nearest: bool,
 ) -> tuple[Array, Array]:
-    """The first key that each query sees, and the one after the last: both never fall."""
+    """The window of each query: index of its first key and after its last. Both never fall."""
     distance = nearest_distances(query, key, left_out)
     distance = np.where(np.isfinite(distance), distance, 0.0)
     reach = kernel.seen(distance, fall)
     if nearest:
         reach = np.maximum(reach, distance)
-    # Wider by a hair: a key at the very edge must not be lost to rounding.
+    # A tolerance, so that rounding excludes no key at the edge.
     reach = reach * (1.0 + 1e-9) + 1e-12 * np.abs(query)
     first = np.searchsorted(key, query - reach, side="left")
     last = np.searchsorted(key, query + reach, side="right")
-    if left_out is not None:  # it is always there, to be left out
+    if left_out is not None:  # the window includes the point itself, which is then excluded
         first, last = np.minimum(first, left_out), np.maximum(last, left_out + 1)
     return np.minimum.accumulate(first[::-1])[::-1], np.maximum.accumulate(last)
 
 
 def nearest_distances(query: Array, key: Array, left_out: Array | None = None) -> Array:
-    """How far the nearest key is, on a line and without those left out; both are sorted."""
+    """Distances to the nearest key, on a line and without points left out; both are sorted."""
     padded = np.concatenate([[-np.inf], key, [np.inf]])
     if left_out is not None:
         return np.minimum(query - padded[left_out], padded[left_out + 2] - query)
