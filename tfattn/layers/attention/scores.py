@@ -454,11 +454,6 @@ class KernelScore(Score):
         # Far below 0 the softplus rounds to 0 in float32.
         return ops.maximum(ops.softplus(self.raw_bandwidth), 1e-12)
 
-    def set_bandwidth(self, bandwidth: float | Sequence[float]) -> None:
-        """Sets the bandwidth: one number, or one per dimension if it has several."""
-        value = _inverse_softplus(bandwidth)
-        self.raw_bandwidth.assign(ops.broadcast_to(value, self.raw_bandwidth.shape))
-
     def prepare_query(self, query: Tensor) -> Tensor:
         bandwidth = self.current_bandwidth()
         dtype = keras.backend.result_type(query.dtype, bandwidth.dtype)
