@@ -1,9 +1,9 @@
-"""Draws many cases at random, of those that `core/test_properties.py` draws a few hundred of.
+"""Draws many random cases of the properties of which `core/test_properties.py` tests a few hundred.
 
     python tests/fuzz.py --cases 10000 --seed 0
-    python tests/fuzz.py --seed 0 --only 1234    # one case again, with what was chosen
+    python tests/fuzz.py --seed 0 --only 1234    # a single case, with its choices
 
-Prints the cases drawn, the failures, and for each failure the command that draws it again.
+Prints the number of cases, the failures, and for each failure the command that repeats it.
 """
 
 import argparse
@@ -27,23 +27,25 @@ from tests.helpers import properties
 from tests.helpers.tensors import tf
 
 
-def check_nonsense(choose):
-    """Two arguments of one call are nonsense at once: refused by name, or taken."""
+def check_invalid_arguments(choose):
+    """A call with two invalid arguments refuses one by name, or accepts both."""
     row = choose(test_invalid_arguments.TABLE)
-    if not row.good or row.name.startswith(("plot.", "NadarayaWatsonRegressor", "training.Backup")):
-        row = next(one for one in test_invalid_arguments.TABLE if one.name == "attend")
+    if not row.valid or row.name.startswith(
+        ("plot.", "NadarayaWatsonRegressor", "training.Backup")
+    ):
+        row = next(row for row in test_invalid_arguments.TABLE if row.name == "attend")
     arguments, names = test_invalid_arguments.arguments_of(row), []
-    for argument in (choose(list(row.good)), choose(list(row.good))):
+    for argument in (choose(list(row.valid)), choose(list(row.valid))):
         name, value = choose(list(test_invalid_arguments.cases(row, argument)))
-        if name in ("function", "a class") and name in row.kinds[argument]:
-            continue  # it is called, and says itself what it lacks
+        if name in ("function", "a class") and name in row.allowed[argument]:
+            continue  # the call would raise the function's own error
         arguments[argument] = value
         names.append((argument, name))
-    said = test_invalid_arguments.said_of(row, arguments)
-    assert said in (None, "taken"), f"{row.name} of {names}: {said}"
+    fault = test_invalid_arguments.fault_of(row, arguments)
+    assert fault in (None, "taken"), f"{row.name} with {names}: {fault}"
 
 
-CHECKS = [properties.check_attend] * 7 + [properties.check_layer] * 2 + [check_nonsense]
+CHECKS = [properties.check_attend] * 7 + [properties.check_layer] * 2 + [check_invalid_arguments]
 
 
 def chooser(seed, case, log):
@@ -62,7 +64,7 @@ def main():
     parser.add_argument("--cases", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--first", type=int, default=0, help="number of the first case")
-    parser.add_argument("--only", type=int, help="draw this case alone, and show what it is")
+    parser.add_argument("--only", type=int, help="draw only this case, and show its choices")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     test_invalid_arguments.enter_a_folder()
@@ -84,7 +86,7 @@ def main():
                 traceback.print_exc()
         if options.only is not None:
             print(log)
-        if number % 200 == 0:  # traced functions pile up
+        if number % 200 == 0:  # free traced functions
             keras.backend.clear_session()
             if tf:
                 tf.keras.backend.clear_session()

@@ -1,11 +1,10 @@
-"""Every public callable, each of its arguments, and a list of nonsense: what comes is a
-`ValueError` in the design's form, or the nonsense has a meaning that the documentation gives.
+"""Every public callable refuses invalid arguments by a `ValueError` in the design's form, except
+values that the documentation allows.
 
-A row of `TABLE` is a callable and the kinds of its arguments, which `KINDS` has by their names
-where the row does not say it. A kind has an argument that is right, the names of the nonsense that
-is none there, and the names of what is tried: of nonsense that one function of `tfattn._checks`
-answers for all callables, what tells it from its neighbors. A public callable without a row has
-one by the names of its arguments: a name that is new needs its kind here.
+A row of `TABLE` is a callable and the kinds of its arguments, by default those in `KINDS`. A kind
+has a valid argument, the names of the values that are allowed, and the names of the values that the
+test tries: for a check that many callables share, a few. A public callable without a row gets one
+from the names of its arguments: a new name needs a kind here.
 """
 
 import functools
@@ -40,7 +39,7 @@ from tfattn.core import scores
 
 B, T, D, H, V = 2, 3, 4, 5, 11
 
-NONSENSE: dict[str, Any] = {
+INVALID: dict[str, Any] = {
     "None": None,
     "text": "abc",
     "NaN": float("nan"),
@@ -63,8 +62,8 @@ NONSENSE: dict[str, Any] = {
     "ragged list": [[1.0], [2.0, 3.0]],
 }
 
-# What is made of a right array: nonsense that is right but for one thing.
-BENT: dict[str, Callable[[np.ndarray], Any]] = {
+# Arrays with one fault, made from a valid array.
+MALFORMED: dict[str, Callable[[np.ndarray], Any]] = {
     "text in its shape": lambda x: np.full(x.shape, "abc"),
     "tensor of text": lambda x: (tf.fill if tf else np.full)(x.shape, "abc"),
     "objects in its shape": lambda x: np.full(x.shape, None),
@@ -80,8 +79,8 @@ BENT: dict[str, Callable[[np.ndarray], Any]] = {
     "other width": lambda x: np.concatenate([x, x], -1),
 }
 
-# What is tried.
-ALL = frozenset({*NONSENSE, *BENT})
+# Names of the values that are tried.
+ALL = frozenset({*INVALID, *MALFORMED})
 OF_SCALARS = frozenset({"None", "text", "-1", "0", "1.5"})
 OF_TEXT = frozenset({"None", "text", "1.5", "[]", "bytes", "ragged list"})
 OF_OBJECTS = frozenset({"None", "text", "-1", "[]", "a class"})
@@ -89,38 +88,38 @@ OF_TENSORS = frozenset(
     {"None", "text", "complex", "an axis less", "other batch", "other width", "width 0"}
 )
 
-# Nonsense that is none.
+# Names of values that some arguments allow.
 FUNCTIONS = {"function", "a class"}
 EMPTY = {"[]", "{}"}
 NUMBERS = {"NaN", "inf", "-1", "0", "1.5"}
 ARRAYS = {"array of rank 1", "array of rank 5", "array of text"}
 OF_ANY_RANK = {"array of rank 1", "array of rank 5", "an axis more", "an axis less", "width 0"}
-ALONE = {"empty batch", "other batch"}  # where no other argument has a batch
-WIDE = {"other width"}  # where widths may differ
+ALONE = {"empty batch", "other batch"}  # if no other argument has a batch
+WIDE = {"other width"}  # if widths may differ
 ANY_MASK = {*ALONE, *WIDE, "an axis more", "an axis less", "width 0"}
 COLUMN = {"booleans in its shape", "an axis less", "other width"}
 
 
 class Kind(NamedTuple):
-    right: Any
-    taken: frozenset = frozenset()
+    valid: Any
+    allowed: frozenset = frozenset()
     tried: frozenset = ALL
 
-    def of(self, right, *taken):
-        """Another right one, and more that is taken."""
-        return self._replace(right=right, taken=self.taken | {*taken})
+    def of(self, valid, *allowed):
+        """The kind with another valid argument, and further allowed values."""
+        return self._replace(valid=valid, allowed=self.allowed | {*allowed})
 
     @property
     def optional(self):
-        return self.of(self.right, "None")
+        return self.of(self.valid, "None")
 
 
-def kind(right, *taken, tried=ALL):
-    return Kind(right, frozenset(taken), tried)
+def kind(valid, *allowed, tried=ALL):
+    return Kind(valid, frozenset(allowed), tried)
 
 
 class New(NamedTuple):
-    """A right argument that is made anew for each call."""
+    """A valid argument that is created for each call."""
 
     make: Callable
 
@@ -129,16 +128,16 @@ class Row(NamedTuple):
     name: str
     call: Callable
     arguments: dict[str, Kind]
-    whole: bool = False  # all nonsense is tried
-    alone: bool = False  # nothing right is known here, and so only nonsense is tried
+    whole: bool = False  # try all invalid values
+    alone: bool = False  # skip the call with valid arguments
 
     @property
-    def good(self):
-        return {name: one.right for name, one in self.arguments.items()}
+    def valid(self):
+        return {name: kind.valid for name, kind in self.arguments.items()}
 
     @property
-    def kinds(self):
-        return {name: one.taken for name, one in self.arguments.items()}
+    def allowed(self):
+        return {name: kind.allowed for name, kind in self.arguments.items()}
 
 
 def step(tokens, position, state):
@@ -172,11 +171,11 @@ NON_NEGATIVE = kind(1.0, "0", "1.5", tried=OF_SCALARS)
 RATE = kind(0.1, "0", tried=OF_SCALARS)
 SHARE = kind(0.5, tried=OF_SCALARS)
 FLAG = kind(False, "True", tried=OF_SCALARS)
-ASKED = kind(True, "True", "0", tried=OF_SCALARS)  # a flag of a call: 0 and 1 will do
+ASKED = kind(True, "True", "0", tried=OF_SCALARS)  # a flag of a call, which allows 0 and 1
 SEED = kind(3, "None", "0", tried=OF_SCALARS)
 TEXT = kind("text", "text", tried=OF_TEXT)
-NAME = kind("gaussian", tried=OF_TEXT)  # one of some names
-FILE = kind(PATH, tried=OF_TEXT)  # which is there
+NAME = kind("gaussian", tried=OF_TEXT)
+FILE = kind(PATH, tried=OF_TEXT)
 TEXTS = kind(SENTENCES, "texts", tried=OF_TEXT)
 MAYBE_NO_TEXTS = TEXTS.of(SENTENCES, *EMPTY)
 OBJECT = kind(None, tried=OF_OBJECTS)
@@ -190,7 +189,7 @@ OF_KERAS = kind(None, "None", *FUNCTIONS, tried=OF_OBJECTS)
 
 TOKENS = kind(FLOATS, tried=OF_TENSORS)
 IDS_OF_ROWS = kind(IDS, *WIDE, "width 0", tried=OF_TENSORS)
-# Masks of 0 and 1 are taken, and so is one mask for each row of the batch.
+# Masks of 0 and 1 are allowed, and so is one mask for each row of the batch.
 MASK = kind(PADDING, "None", tried=OF_TENSORS)
 SQUARE_MASK = MASK.of(PADDING[:, None] & PADDING[..., None], "an axis less")
 ONE_ROW_MASK = MASK.of(PADDING[:, None], "an axis less")
@@ -299,7 +298,7 @@ VIEWER = {
 
 
 def kinds_of(call, given):
-    """The kind of each argument of `call`; one that is given as None is left out."""
+    """The kind of each argument of `call`, except arguments given as None."""
     various = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     names = [
         name
@@ -307,7 +306,7 @@ def kinds_of(call, given):
         if parameter.kind not in various and name not in ("self", "name", "dtype", "who")
     ]
     kinds = {name: given[name] if name in given else KINDS[name] for name in names}
-    return {name: one for name, one in {**kinds, **given}.items() if one is not None}
+    return {name: kind for name, kind in {**kinds, **given}.items() if kind is not None}
 
 
 def row(name, call=None, /, **given):
@@ -326,7 +325,7 @@ def alone(name, /, **given):
     return row(name, **given)._replace(alone=True)
 
 
-# What a layer is made with for a row of its call.
+# Constructor arguments of layers for the rows of their calls.
 SIZES = {
     **dict.fromkeys(("AdditiveAttention", "AdditiveScore"), {"units": 3}),
     "SoftCapScore": {"cap": 2.0},
@@ -342,7 +341,7 @@ SIZES = {
 
 
 def called(name, *first, make=None, **given):
-    """A row for a layer's call: the tensors named `first` without names, as most people write."""
+    """A row for a layer's call, which passes the tensors in `first` by position."""
     cls = getattr(tfattn, name)
 
     def call(**arguments):
@@ -396,7 +395,7 @@ def smooth():
     return kernel_regression.KernelRegression(bandwidth=0.5).fit(FLOATS[:, 0], FLOATS[:, 0])
 
 
-# Of a folder with a whole model in it.
+# For a folder with a complete model.
 SERVED = {"model": kind(New(built_transformer)), "vocabularies": kind((WORDS, WORDS))}
 MESH = keras.distribution.DeviceMesh((1, 1), ("batch", "model"), devices=["cpu:0"])
 
@@ -792,34 +791,35 @@ def public_callables(module, prefix=""):
             yield f"{prefix}{name}"
 
 
-# What takes no arguments, or checks them in `fit`, or is made by the collection.
+# Callables without arguments, with checks in `fit`, or created by other callables.
 LEFT_OUT = {
-    "kernel_regression.KernelRegressor",
     *("biases.Bias", "data.Characters", "masks.Grid", "masks.Mask", "plot.Viewer", "rules.Rule"),
     *("kernel_regression.Band", "kernel_regression.LeaveOneOut", "scalings.Scaling"),
     "training.StepCost",
 }
-TOLD = {each.name for each in TABLE} | LEFT_OUT
-# One that is public by two names, or whose methods have rows, is told by the last part of its name.
-SHORT = {name.rpartition(".")[2] for name in TOLD}
+KNOWN = {each.name for each in TABLE} | LEFT_OUT
+# The last part of the name, for callables with two public names and for methods with rows.
+SHORT = {name.rpartition(".")[2] for name in KNOWN}
 TABLE += [
     row(name)
     for name in public_callables(tfattn)
-    if name not in TOLD and name.rpartition(".")[2] not in SHORT
+    if name not in KNOWN and name.rpartition(".")[2] not in SHORT
 ]
 
 
-def made_anew(right):
-    return right.make() if isinstance(right, New) else right
+def created(valid):
+    return valid.make() if isinstance(valid, New) else valid
 
 
 def arguments_of(row):
-    """The right arguments, those that are used up made anew."""
-    return {name: made_anew(right) for name, right in row.good.items()}
+    """The valid arguments of a row."""
+    return {name: created(valid) for name, valid in row.valid.items()}
 
 
-def said_of(row, arguments):
-    """None where nonsense is refused in the design's form, "taken", or a sentence on what came."""
+def fault_of(row, arguments):
+    """None if the call refuses its arguments in the design's form, "taken" if it accepts them, or
+    the fault of its error.
+    """
     try:
         row.call(**arguments)
     except (ValueError, FileNotFoundError) as error:
@@ -827,7 +827,7 @@ def said_of(row, arguments):
         found = re.search(form, str(error), re.DOTALL)
         if found is None:
             return f"ValueError of another form: {str(error)[:150]!r}"
-        # A layer inside names its own argument for ids.
+        # The error of an inner layer may name its argument `ids`.
         if re.split(r"[\[ .]", found[1])[0] not in (*arguments, "ids"):
             return f"names another argument: {str(error)[:150]!r}"
         return None
@@ -839,28 +839,28 @@ def said_of(row, arguments):
 
 
 def cases(row, argument):
-    """(name, nonsense) for an argument."""
-    right = made_anew(row.good[argument])
-    yield from NONSENSE.items()
-    if isinstance(right, np.ndarray):
-        for name, bend in BENT.items():
-            if right.dtype == bool and name in ("booleans in its shape", "sparse"):
+    """(name, invalid value) for an argument."""
+    valid = created(row.valid[argument])
+    yield from INVALID.items()
+    if isinstance(valid, np.ndarray):
+        for name, malform in MALFORMED.items():
+            if valid.dtype == bool and name in ("booleans in its shape", "sparse"):
                 continue
-            value = bend(right)
+            value = malform(valid)
             if value is not None:
                 yield name, value
 
 
-def wrong_of(row, argument):
-    """What is not as it must be, by the name of the nonsense."""
-    wrong, kind = {}, row.arguments[argument]
-    tried = (ALL if row.whole else kind.tried) - kind.taken
+def faults_of(row, argument):
+    """The faults of a row with an invalid argument, by the name of the value."""
+    faults, kind = {}, row.arguments[argument]
+    tried = (ALL if row.whole else kind.tried) - kind.allowed
     for name, value in cases(row, argument):
         if name in tried:
-            said = said_of(row, {**arguments_of(row), argument: value})
-            if said is not None:
-                wrong[name] = said
-    return wrong
+            fault = fault_of(row, {**arguments_of(row), argument: value})
+            if fault is not None:
+                faults[name] = fault
+    return faults
 
 
 def enter_a_folder():
@@ -869,19 +869,19 @@ def enter_a_folder():
 
 @pytest.fixture(autouse=True)
 def _in_a_folder_of_its_own(monkeypatch):
-    monkeypatch.chdir(FOLDER)  # "abc" is a good name for a file
+    monkeypatch.chdir(FOLDER)  # "abc" is a valid name of a file
 
 
-@pytest.mark.filterwarnings("ignore")  # of NumPy and TensorFlow, about what they are asked to cast
+@pytest.mark.filterwarnings("ignore")  # warnings of NumPy and TensorFlow about casts
 @pytest.mark.parametrize("case", TABLE, ids=lambda case: case.name)
 def test_invalid_arguments_are_refused_by_name(case):
     if not case.alone:
         case.call(**arguments_of(case))
-    wrong = {argument: wrong_of(case, argument) for argument in case.good}
-    assert {argument: found for argument, found in wrong.items() if found} == {}
+    faults = {argument: faults_of(case, argument) for argument in case.valid}
+    assert {argument: found for argument, found in faults.items() if found} == {}
 
 
-# A check, what it takes of nonsense, of 1, 2**63, and what it makes of an integer of NumPy.
+# A check, the names of the values that it allows, and the type that it returns for a NumPy integer.
 CHECKS = [
     (_checks.positive_int, {"1", "2**63"}, int),
     (_checks.non_negative_int, {"0", "1", "2**63"}, int),
@@ -910,7 +910,7 @@ AT_THE_EDGES = {
 @pytest.mark.parametrize("check, taken, makes", CHECKS)
 def test_a_check_takes_its_kind_alone(check, taken, makes):
     found = set()
-    for name, value in {**NONSENSE, **AT_THE_EDGES}.items():
+    for name, value in {**INVALID, **AT_THE_EDGES}.items():
         try:
             check("who", "argument", value)
         except ValueError as error:
@@ -922,7 +922,7 @@ def test_a_check_takes_its_kind_alone(check, taken, makes):
         assert type(check("who", "argument", np.int64(1))) is makes
 
 
-# Those that were seen one by one.
+# Single cases.
 
 
 def attention_of(query=FLOATS, value=FLOATS, **arguments):

@@ -1,4 +1,4 @@
-"""What is about beams alone: coverage, groups that differ, and the trace of a search."""
+"""Rules for beams only: coverage, diverse groups, and the trace of a search."""
 
 import numpy as np
 import pytest
@@ -30,7 +30,7 @@ S = 5  # source tokens
 
 
 def looking(tokens, position, state):
-    """`trigram`, whose step looks at the source by its last token: weights `(B, V, S)`."""
+    """`trigram` with attention to the source by the last token: weights `(B, V, S)`."""
     logits, table = trigram(tokens, position, state["table"])
     last = ops.take(tokens, position, axis=1)[:, None, None]
     looked_at = ops.take_along_axis(state["weights"], last, axis=1)[:, 0]
@@ -119,7 +119,7 @@ def test_coverage_of_a_transformer_needs_caches():
 
 
 class Surprise(rules.Rule):
-    """Beams with a token and those without it are kept side by side, however unlikely it is."""
+    """Two levels: beams with a token and beams without it, however unlikely it is."""
 
     levels = 2
 
@@ -212,7 +212,7 @@ def test_groups_that_do_not_fit_are_refused(make, message):
 # The trace.
 
 
-def told(trace, row):
+def sentence_trace(trace, row):
     """A trace of one sentence by NumPy."""
     return type(trace)(*(numpy(array)[row] for array in trace))
 
@@ -234,10 +234,10 @@ def test_a_trace_tells_how_the_results_came_about(kind):
     np.testing.assert_allclose(found.scores, plain.scores, rtol=1e-5)
     assert plain.trace is None
     for row in range(7):
-        trace = told(found.trace, row)
+        trace = sentence_trace(found.trace, row)
         steps = (trace.scores > -np.inf).any(axis=1).sum()
         assert 0 < steps <= 6 and (trace.scores[steps:] == -np.inf).all()
-        # From a last beam back to the begin.
+        # From each last beam back to the begin token.
         texts = {}
         for beam in np.flatnonzero(trace.scores[steps - 1] > -np.inf):
             text, at = [], beam
@@ -249,7 +249,7 @@ def test_a_trace_tells_how_the_results_came_about(kind):
         for tokens, score in results:
             if score > -np.inf:
                 assert texts[tuple(t for t in tokens if t != PAD)] == pytest.approx(score)
-        # What is kept are the beams, and each has a parent among those before.
+        # The kept candidates are the beams, and each has a parent among the beams before.
         for step in range(steps):
             kept = trace.kept[step]
             went_on = set(trace.candidate_parents[step][kept].tolist())
@@ -268,16 +268,16 @@ def test_a_trace_tells_how_the_results_came_about(kind):
 @pytest.mark.slow
 @eagerly()
 def test_a_trace_ends_for_each_sentence_where_the_sentence_is_done():
-    """Up to there it is what beams in Python do."""
+    """Before its end the trace equals a beam search in Python."""
     table, limits = tables(23, batch=4, size=6, scale=3.0), [2, 9, 5, 7]
     options = {"num_beams": 3, "return_trace": True}
     found = decoding.BeamSearch(**options)(trigram, table, 4, limits, **IDS)
     taken = []
     for row, limit in enumerate(limits):
-        trace = told(found.trace, row)
+        trace = sentence_trace(found.trace, row)
         taken.append((trace.scores > -np.inf).any(axis=1).sum())
         alone = decoding.BeamSearch(**options)(trigram, table[row : row + 1], 1, [limit], **IDS)
-        for mine, theirs in zip(trace, told(alone.trace, 0), strict=True):
+        for mine, theirs in zip(trace, sentence_trace(alone.trace, 0), strict=True):
             np.testing.assert_allclose(theirs[: taken[-1]], mine[: taken[-1]], rtol=1e-5)
         for step in range(taken[-1]):
             wanted = [score for score, _ in beams_in_python(table[row], step + 1, 1.0, 3)]

@@ -77,7 +77,7 @@ def test_one_beam_is_greedy_search_where_rounding_makes_two_sums_equal():
 @pytest.mark.slow
 @eagerly()
 def test_of_equal_beams_the_lower_ids_come_first_and_what_there_is_not_is_padding():
-    table = np.full((3, 3, 6, 6, 6), -np.inf, "float32")  # in the last row nothing can come
+    table = np.full((3, 3, 6, 6, 6), -np.inf, "float32")  # the last row has no possible token
     table[0] = np.where(np.isfinite(tables(0, 1, 6, length=3)[0]), 0.0, -np.inf)
     # Three hypotheses in all: END; 3 END; 4, which then has nothing that may follow.
     table[1, 0, BEGIN, BEGIN, [END, 3, 4]] = np.log([0.2, 0.5, 0.3])
@@ -167,9 +167,9 @@ def test_what_a_step_leaves_alone_is_not_gathered_at_every_step():
     seen, table = [], tables(3, 2, 7)
     table[..., END] = -np.inf
     found = decoding.BeamSearch(num_beams=3)(step, reading_state(table, 5), 2, 5, **IDS)
-    assert found.state is None  # unasked
+    assert found.state is None  # without `return_state`
     first, *later = seen
-    assert first["table"].shape[0] == 2  # one row a sentence is enough for the first step
+    assert first["table"].shape[0] == 2  # the first step has one row per sentence
     assert len(later) == 4 and later[0]["table"].shape[0] == 6
     assert all(
         state["table"] is later[0]["table"] and state["read"] is not later[0]["read"]

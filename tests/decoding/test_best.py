@@ -11,7 +11,7 @@ ROWS = 7
 
 
 def in_numpy(logits, k):
-    """(log-probabilities, ids), the best first and of equal ones the first."""
+    """(log-probabilities, ids), the best first, equals in order of ids."""
     ids = np.argsort(-logits, axis=1, kind="stable")[:, :k]
     best, greatest = (
         np.asarray(x, "float64")
@@ -23,7 +23,7 @@ def in_numpy(logits, k):
 
 
 def some_logits(size):
-    """Rows of four kinds, and one without a token."""
+    """Rows of four kinds, and a row without a possible token."""
     rng = np.random.default_rng(size)
     normal = rng.normal(size=(ROWS, size), scale=3.0)
     ties = rng.poisson(0.05, size=(ROWS, size))  # many zeros, few ones, and now and then a two

@@ -204,7 +204,7 @@ def test_another_state_or_number_is_no_new_trace(run):
 def test_another_kind_of_rule_or_another_order_is_another_trace():
     calls, table = [], tables(0, 3, 7)
     step, first, second = noting(trigram, calls), rules.MinLength(2), rules.MinP(0.1)
-    sizes = [[rules.NoRepeatNgrams(n)] for n in (2, 3)]  # each compares so many places
+    sizes = [[rules.NoRepeatNgrams(n)] for n in (2, 3)]  # each compares n positions
     different = ([first, second], [second, first], *sizes)
     for some in (*different, *different):
         decoding.GreedySearch(rules=some)(step, table, 3, 7, **IDS)
@@ -242,7 +242,7 @@ def test_searches_of_many_models_warn_of_no_retracing():
 
 
 class Best:
-    """Writes one token, and does not say which variables it reads."""
+    """Writes one token, and has no list of the variables that it reads."""
 
     def __init__(self, token=4):
         self.token = keras.Variable(token, dtype="int32", trainable=False)
@@ -253,7 +253,7 @@ class Best:
 
 
 class BestLayer(keras.layers.Layer):
-    """A `Best` that says it."""
+    """A `Best` with a list of its variables."""
 
     def __init__(self):
         super().__init__()

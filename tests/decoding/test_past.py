@@ -19,7 +19,7 @@ class Reader:
     """
 
     def __init__(self):
-        if BACKEND == "tensorflow":  # the one backend where a `Past` grows
+        if BACKEND == "tensorflow":  # the only backend on which a `Past` grows
             self.positions, self.steps = tf.Variable(0), tf.Variable(0)
 
     def state(self, batch, length):
@@ -40,7 +40,7 @@ class Reader:
         if BACKEND == "tensorflow":
             self.steps.assign_add(1)
             self.positions.assign_add(room)
-            # Whether there is room for it, nothing else would tell.
+            # An index beyond the end would be ignored.
             tf.debugging.assert_less(position, room)
             longer = tf.pad(tokens, [[0, 0], [0, room]])[:, :room]
             so_far = ops.where(is_written, ops.cast(longer, "float32"), 0.0)
@@ -56,7 +56,7 @@ def likes(batch):
 
 def logits_of(written, state):
     weights = ops.sin(ops.cast(ops.arange(ops.shape(written)[1]), "float32") + 1.0)
-    sums = ops.sum(written * weights, axis=1)  # tells orders of the same tokens apart
+    sums = ops.sum(written * weights, axis=1)  # depends on the order of the tokens
     logits = 3.0 * ops.sin(sums[:, None] * state["likes"])  # (R, V)
     end = ops.where(ops.arange(V) == END, state["end"][:, None], 0.0)
     return ops.where(ops.arange(V) < END, -1e9, logits + end)
@@ -68,7 +68,7 @@ def plainly(tokens, position, state):
     return logits_of(ops.where(is_written, ops.cast(tokens, "float32"), 0.0), state), state
 
 
-READER = Reader()  # one for all: one compiled search
+READER = Reader()  # one object for all tests: one compiled search
 
 
 @pytest.mark.slow
@@ -108,7 +108,7 @@ def test_a_step_gets_room_for_a_few_positions_more_than_are_written():
         # The first step comes before the loop.
         room = length + sum(min(8 * (position // 8 + 1), length) for position in range(1, length))
         assert int(READER.positions) == room
-    # Inside of a function of the caller's every position is there.
+    # Inside a function of the caller a `Past` has every position.
     READER.positions.assign(0)
     outer = tf.function(lambda: decoding.GreedySearch()(READER.step, state, 2, 21, **IDS))
     np.testing.assert_array_equal(outer(), found)
@@ -120,9 +120,9 @@ def test_only_what_is_called_a_past_is_cut():
     def step(tokens, position, state):
         same = state["whole"] + 1.0
         sizes.append(same.shape[1])
-        # The first step gives one tensor out under both names.
+        # The first step returns the same tensor under both names.
         past = same if len(sizes) == 1 else state["past"].tensor + 1.0
-        at_the_end = ops.take(same, 20, axis=1)  # there in every step
+        at_the_end = ops.take(same, 20, axis=1)  # in range at every step
         likely = ops.where(ops.arange(V) == END, -1e9, ops.one_hot(tokens[:, 0], V))
         logits = likely + 0.0 * at_the_end[:, :1]
         return logits, {"whole": same, "past": decoding.Past(past)}

@@ -1,4 +1,4 @@
-"""Tokens that a text must contain, and room for what a rule writes."""
+"""Required tokens, and the least `max_length` of rules."""
 
 import numpy as np
 import pytest
@@ -58,7 +58,7 @@ def test_a_first_token_that_two_phrases_share_is_a_candidate_for_the_second_too(
     size, cheap = 40, np.full((7, 40), -9.0, "float32")
     cheap[:, 8:], cheap[0, 5], cheap[1, 6] = -1.0, 0.0, 0.0
     cheap[2, 5], cheap[3, 7] = -3.0, 0.0
-    cheap[3:, 5] = -30.0  # whoever waits pays
+    cheap[3:, 5] = -30.0  # the longer a row waits, the lower its score
     cheap[:, END], cheap[4:, END] = -9.0, 5.0
 
     def step(tokens, position, state):
@@ -110,7 +110,7 @@ def test_a_short_text_with_all_required_tokens_is_not_lost_to_beams_that_end_wor
     assert float(found.scores[0, 0]) == pytest.approx(7 * np.log(0.5 / 34), rel=1e-5)
 
 
-# Room for what a rule writes.
+# The least `max_length` of rules.
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Rows that are done stop costing: counted, and written to their places."""
+"""The loop drops rows that are done, and writes their results to their indices."""
 
 import numpy as np
 import pytest
@@ -34,7 +34,7 @@ class Counter:
     def step(self, tokens, position, state):
         self.rows.assign_add(ops.shape(tokens)[0])
         self.steps.assign_add(1)
-        # The rows of what changes and of what does not must stay side by side.
+        # Rows of changing tensors and of constants must stay aligned.
         tf.debugging.assert_equal(state["name"], state["changing_name"])
         logits = ops.one_hot(ops.take(state["script"], position, axis=1), V)
         here = ops.arange(L) == position
@@ -55,7 +55,7 @@ class Counter:
 
 
 def rows_that_remain(ends):
-    """How many rows all steps have, where those that are done go when they are a quarter."""
+    """The number of rows over all steps, if done rows are dropped once they are a quarter."""
     total, present, ends = 0, len(ends), np.array(ends)
     for position in range(min(max(ends) + 1, L)):
         open_rows = (ends >= position).sum()
@@ -89,7 +89,7 @@ def test_rows_that_are_done_cost_no_step_once_they_are_a_quarter(ends):
     np.testing.assert_array_equal(state["script"], script)
 
 
-COUNTER = Counter()  # one for all examples: one compiled search
+COUNTER = Counter()  # one object for all examples: one compiled search
 
 
 @pytest.mark.slow

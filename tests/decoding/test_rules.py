@@ -168,7 +168,7 @@ def test_a_sample_is_drawn_from_what_the_oracle_leaves(together, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("together", TOGETHER)
 def test_few_beams_with_rules_find_what_the_search_in_python_finds(together):
-    """What is forbidden makes nothing else likelier."""
+    """Forbidding a token makes no other token likelier."""
     # By required tokens beams compete by their number, not by their score alone.
     names = [name for name in TOGETHER[together] if "required" not in name]
     table = tables(13, batch=ROWS, size=7)
@@ -189,7 +189,7 @@ def test_typical_tokens_of_a_large_vocabulary_are_those_of_the_oracle(mass):
     np.testing.assert_array_equal(found > -np.inf, np.array(wanted) > -np.inf)
 
 
-# Rules of one's own.
+# Custom rules.
 
 
 class Bonus(rules.Rule):
@@ -219,7 +219,7 @@ def with_bonus(scores, written, limit):
 @eagerly()
 def test_a_rule_of_ones_own_has_a_state_that_follows_the_beams():
     table = tables(41, batch=7, size=7)
-    # A score may rise here, so a search must not stop for what looks out of reach.
+    # A score may rise here, so the search must not stop by a bound on scores.
     options = {"num_beams": 5, "num_results": 3, "length_penalty": 0.0}
     found = decoding.BeamSearch(rules=[Bonus(4, 2.0)], **options)(trigram, table, 7, 9, **IDS)
     for row in range(7):
@@ -254,7 +254,7 @@ def test_numbers_that_are_equal_but_of_other_types_are_other_rules(values):
         assert (numpy(found).tolist() == [[5, 5, 5]]) == (value is values[1])
 
 
-# What is refused.
+# Errors.
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Sampling: how often each token is drawn, against its probability; seeds; what is never drawn."""
+"""Sampling: frequencies against probabilities, seeds, tokens that are never drawn."""
 
 import keras
 import numpy as np
@@ -29,7 +29,7 @@ def drawn(rows=ROWS, logits=LOGITS, length=1, **options):
 
 
 def probabilities(temperature=1.0, top_k=None, top_p=None):
-    """What sampling is to draw from, in float64."""
+    """The probabilities of sampling, in float64."""
     logits = LOGITS.astype("float64") / temperature
     order = np.argsort(-logits, kind="stable")[:top_k]
     p = np.zeros(len(LOGITS))
@@ -61,7 +61,7 @@ def probabilities(temperature=1.0, top_k=None, top_p=None):
 )
 def test_tokens_are_drawn_as_often_as_their_probabilities_say(options, kinds):
     p = probabilities(**options)
-    assert (p > 0).sum() == kinds  # the case is the one that it is meant to be
+    assert (p > 0).sum() == kinds  # the case has the intended number of tokens
     counts = np.bincount(drawn(**options)[:, 0], minlength=len(p))
     assert counts[p == 0].sum() == 0
     expected = ROWS * p[p > 0]

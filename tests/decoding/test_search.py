@@ -1,4 +1,4 @@
-"""What every search is: an object with a config, and a base for searches of one's own."""
+"""The base of all searches: configs, and custom searches."""
 
 import keras
 import numpy as np

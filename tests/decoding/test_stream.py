@@ -73,7 +73,7 @@ def test_compiled_streams_trace_nothing_new_and_keep_what_is_no_tensor():
             wanted = written(search(trigram, table, 1, 11, **IDS))
         state = reading_state(table, 11)
         assert list(search.stream(step, state, 11, steps=number + 1, **IDS)) == wanted
-    # Its beginning and its going on.
+    # The beginning and the continuation.
     assert len(calls) == 2 * CALLS_A_TRACE
 
 
@@ -154,7 +154,7 @@ def test_a_character_in_bytes_is_not_given_by_halves():
 
 
 class Joined:
-    """A tokenizer that keeps words and joins them in a way of its own."""
+    """A tokenizer with a custom way of joining words."""
 
     def __init__(self, join):
         self.join = join
@@ -176,7 +176,7 @@ def test_a_word_in_parts_is_given_as_the_tokenizer_joins_it():
     )
     assert found == ["wal", "king", " home", " n", "o", "w"]
     assert pieces_of(["我", "喜欢", "猫"], "".join) == ["我", "喜欢", "猫"]
-    # A part that nothing follows stays as it is, as in `translate`.
+    # The last part is unchanged, as in `translate`.
     assert "".join(pieces_of(["a", "wal@@"], lambda w: " ".join(w).replace("@@ ", ""))) == "a wal@@"
 
 

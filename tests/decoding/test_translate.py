@@ -1,4 +1,4 @@
-"""Text in, text out: order, batches, bad input, and no trace or memory that a second pass adds."""
+"""`translate`: order, batches, invalid input, and no further traces or memory in a second pass."""
 
 import gc
 import pathlib
@@ -90,7 +90,7 @@ def test_unknown_words_and_characters_are_translated_like_any_word():
 
 
 class Ended(decoding.Search):
-    """A search that writes nothing, and notes what it is called with."""
+    """A search that writes nothing, and records the arguments of its calls."""
 
     def __init__(self):
         super().__init__()
@@ -183,17 +183,17 @@ def test_a_progress_bar_counts_the_sentences(capsys):
 )
 def test_how_a_batch_is_padded_changes_no_translation(make, search):
     model, sentences = make(), some_sentences(16, longest=9, seed=3)
-    # With a limit for each sentence, which its company has no part in.
+    # With a limit for each sentence that does not depend on the rest of its batch.
     together = translate(sentences, model, batch_size=16, search=search)
     assert len(set(together)) > 5
-    # In the company of longer sentences, which pad them further.
+    # In a batch with longer sentences, which need more padding.
     longer = some_sentences(9, longest=23, seed=5)
     assert translate([*longer, *sentences], model, batch_size=16, search=search)[9:] == together
     assert translate(sentences, model, batch_size=1, search=search) == together
 
 
 def every_rule(count, size):
-    """One of each, with rows for `count` sentences of a vocabulary of that size."""
+    """One rule of each kind, with rows for `count` sentences of a vocabulary of that size."""
     rng = np.random.default_rng(3)
     words = [[int(rng.integers(4, size))] if row % 2 else [] for row in range(count)]
     return [
@@ -226,7 +226,7 @@ def test_a_translation_has_the_rows_of_its_rules_in_the_order_of_the_sentences()
             assert GERMAN.decode(own[4].tokens[row, 0]) in wanted.split()
 
 
-# What is left of a pass.
+# Traces and memory.
 
 
 def most_calls(shapes, calls_a_trace):
@@ -239,7 +239,7 @@ def megabytes():
     statm = pathlib.Path("/proc/self/statm")
     if statm.exists():
         return int(statm.read_text().split()[1]) * resource.getpagesize() / 2**20
-    # The peak, where nothing tells what is held now.
+    # The peak, on systems that do not report present memory.
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
 
