@@ -28,7 +28,7 @@ __all__ = ["NothingLeftError", "Progress", "Run"]
 
 
 class NothingLeftError(ValueError):
-    """The rules left a row no token.
+    """A row has no token left, or NaN among its scores.
 
     Args:
         before, after: the message around the name of the row.
