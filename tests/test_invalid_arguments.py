@@ -305,6 +305,8 @@ def kinds_of(call, given):
         for name, parameter in inspect.signature(call).parameters.items()
         if parameter.kind not in various and name not in ("self", "name", "dtype", "who")
     ]
+    lacking = [name for name in names if name not in given and name not in KINDS]
+    assert not lacking, f"{call.__qualname__}: add {lacking} to KINDS, or a row to TABLE"
     kinds = {name: given[name] if name in given else KINDS[name] for name in names}
     return {name: kind for name, kind in {**kinds, **given}.items() if kind is not None}
 
@@ -875,10 +877,14 @@ def _in_a_folder_of_its_own(monkeypatch):
 @pytest.mark.filterwarnings("ignore")  # warnings of NumPy and TensorFlow about casts
 @pytest.mark.parametrize("case", TABLE, ids=lambda case: case.name)
 def test_invalid_arguments_are_refused_by_name(case):
+    hint = f"Where an argument of {case.name} is of another kind than KINDS says: a row in TABLE"
     if not case.alone:
-        case.call(**arguments_of(case))
+        try:
+            case.call(**arguments_of(case))
+        except ValueError as error:
+            pytest.fail(f"valid arguments are refused: {error}. {hint}")
     faults = {argument: faults_of(case, argument) for argument in case.valid}
-    assert {argument: found for argument, found in faults.items() if found} == {}
+    assert {argument: found for argument, found in faults.items() if found} == {}, hint
 
 
 # A check, the names of the values that it allows, and the type that it returns for a NumPy integer.

@@ -66,11 +66,12 @@ def test_a_public_docstring_has_a_first_sentence_an_example_and_every_argument()
     for name, public in CALLABLES.items():
         text = inspect.getdoc(public)
         assert public.__doc__ is not None, name  # its own, not its base's
-        assert text.splitlines()[0].endswith("."), name
-        assert "Example" in text and ">>>" in text, name
+        assert text.splitlines()[0].endswith("."), f"{name}: the first line is no sentence"
+        assert "Example" in text and ">>>" in text, f"{name}: no example"
         if not re.search("those of `TransformerEncoder(Block)?`", text):
             arguments = set(inspect.signature(public).parameters) - shared
-            assert {a for a in arguments if not re.search(rf"\b{a}\b", text)} == set(), name
+            lacking = {a for a in arguments if not re.search(rf"\b{a}\b", text)}
+            assert not lacking, f"{name}: the docstring lacks {lacking}"
     for name in ("masks", "biases", "kernels", "scalings", "kernel_regression"):
         module = PUBLIC[name]
         assert all(inspect.getdoc(getattr(module, inner)) for inner in module.__all__), name
@@ -79,7 +80,8 @@ def test_a_public_docstring_has_a_first_sentence_an_example_and_every_argument()
 def test_a_layer_names_its_source():
     for name, layer in CLASSES.items():
         if issubclass(layer, keras.layers.Layer) and name not in BASES:
-            assert "\nSource: " in inspect.getdoc(layer), name
+            told = "\nSource: " in inspect.getdoc(layer)
+            assert told, f'end the docstring of {name} with "Source: <authors, year, identifier>"'
 
 
 def test_an_attention_layer_tells_the_order_of_arguments_and_how_to_see_its_weights():
