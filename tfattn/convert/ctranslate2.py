@@ -89,11 +89,11 @@ def to_ctranslate2(
     folder = folders.check_empty(who, folder)
     shape = _shape(who, model)
     specs = _optional.find("ctranslate2.specs", "serve", who)
-    reach = shape.max_length(max_length)
-    spec = _spec(specs, model, shape, reach)
+    longest = shape.max_length(max_length)
+    spec = _spec(specs, model, shape, longest)
     for side, vocabulary in zip(("source", "target"), vocabularies, strict=True):
         getattr(spec, f"register_{side}_vocabulary")(list(vocabulary.words))
-    for name, value in _configuration(vocabularies, shape, reach).items():
+    for name, value in _configuration(vocabularies, shape, longest).items():
         spec.config.add_attribute(name, value)
     spec.validate()
     spec.optimize(quantization)
@@ -238,7 +238,9 @@ def _norms(block: TransformerBlock) -> list[keras.layers.Layer]:
     return [getattr(block, name).norm for name in names if hasattr(block, name)]
 
 
-def _configuration(vocabularies: Sequence[Any], shape: _Shape, reach: int | None) -> dict[str, Any]:
+def _configuration(
+    vocabularies: Sequence[Any], shape: _Shape, longest: int | None
+) -> dict[str, Any]:
     """The entries of `config.json` except fingerprints of files; the last entry is tfattn's."""
     return {
         **folders.special_tokens(vocabularies[1]),
@@ -246,11 +248,11 @@ def _configuration(vocabularies: Sequence[Any], shape: _Shape, reach: int | None
         "add_source_eos": True,
         "layer_norm_epsilon": shape.epsilon,
         "multi_query_attention": shape.one_key_head,
-        "tfattn_max_length": reach,
+        "tfattn_max_length": longest,
     }
 
 
-def _spec(specs: Any, model: Transformer, shape: _Shape, reach: int | None) -> Any:
+def _spec(specs: Any, model: Transformer, shape: _Shape, longest: int | None) -> Any:
     options: dict[str, Any] = {
         "pre_norm": shape.norm_first,
         "activation": getattr(specs.Activation, shape.activation),
@@ -268,7 +270,7 @@ def _spec(specs: Any, model: Transformer, shape: _Shape, reach: int | None) -> A
     encoder = specs.TransformerEncoderSpec(*sizes, **options)
     decoder = specs.TransformerDecoderSpec(*sizes, **options)
     for spec, stack in ((encoder, model.encoder), (decoder, model.decoder)):
-        _fill_stack(spec, stack, reach)
+        _fill_stack(spec, stack, longest)
     encoder.embeddings[0].weight = _arrays(model.encoder.embedding)["embeddings"]
     decoder.embeddings.weight = _arrays(model.decoder.embedding)["embeddings"]
     if model.output_dense is None:
@@ -278,12 +280,12 @@ def _spec(specs: Any, model: Transformer, shape: _Shape, reach: int | None) -> A
     return specs.TransformerSpec(encoder, decoder)
 
 
-def _fill_stack(spec: Any, stack: Any, reach: int | None) -> None:
+def _fill_stack(spec: Any, stack: Any, longest: int | None) -> None:
     """Fills an encoder or a decoder except its embedding."""
     spec.scale_embeddings = np.float32(getattr(stack.positions, "input_scale", 1.0))
-    if reach is not None:
+    if longest is not None:
         # CTranslate2's sinusoids have other frequencies, in another order, starting at 1.
-        spec.position_encodings.encodings = _table(stack.positions, reach, stack.width)
+        spec.position_encodings.encodings = _table(stack.positions, longest, stack.width)
     if stack.final_norm is not None:
         _fill_norm(spec.layer_norm, stack.final_norm)
     for layer, block in zip(spec.layer, stack.blocks, strict=True):

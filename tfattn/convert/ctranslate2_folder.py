@@ -117,8 +117,8 @@ class CTranslate2:
         encoded = [self.source_vocabulary.encode(sentence) for sentence in sentences]
         for i, ids in enumerate(encoded):
             if self.max_length is not None and len(ids) >= self.max_length:
-                reach = f"{self.max_length - 1} tokens, by the model's positions"
-                _checks.fail(who, f"sentences[{i}]", f"have at most {reach}", sentences[i])
+                most = f"have at most {self.max_length - 1} tokens, by the model's positions"
+                _checks.fail(who, f"sentences[{i}]", most, sentences[i])
         full = [i for i, ids in enumerate(encoded) if ids]
         if not full:
             return [""] * len(sentences)

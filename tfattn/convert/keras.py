@@ -110,19 +110,19 @@ def multi_head_to_keras(who: str, layer: MultiHeadAttention) -> keras.layers.Lay
         cls = keras.layers.GroupQueryAttention
         width = layer.compute_output_shape(**shapes)[-1]
         different = config.pop("value_dim") != layer.key_dim
-        instead = "keys and values have one size in keras.layers.GroupQueryAttention"
-        weights.refuse(who, "value_dim", different, instead)
+        reason = "keys and values have one size in keras.layers.GroupQueryAttention"
+        weights.refuse(who, "value_dim", different, reason)
         different = (config.pop("output_shape"), width) != (None, shapes["query_shape"][-1])
-        instead = "the output of keras.layers.GroupQueryAttention has the width of the query"
-        weights.refuse(who, "output_shape", different, instead)
+        reason = "the output of keras.layers.GroupQueryAttention has the width of the query"
+        weights.refuse(who, "output_shape", different, reason)
         config["num_query_heads"] = config.pop("num_heads")
         config["head_dim"] = config.pop("key_dim")
         config["num_key_value_heads"] = layer.num_key_value_heads
     taken = {*inspect.signature(cls.__init__).parameters, "name", "trainable", "dtype"}
     for name in set(config) - taken:
         given = config.pop(name) not in (None, False)
-        instead = f"keras.layers.{cls.__name__} has no such argument"
-        weights.refuse(who, name, given, instead)
+        reason = f"keras.layers.{cls.__name__} has no such argument"
+        weights.refuse(who, name, given, reason)
     other = cls.from_config(config)
     other.build(**shapes)
     weights.load(who, other, weights.arrays(layer))
@@ -160,8 +160,8 @@ def _single_head_from_keras(who: str, layer: keras.layers.Layer) -> keras.layers
 def _dot_to_keras(who: str, layer: Attention) -> keras.layers.Layer:
     score = layer.score
     _refuse_normalizer(who, layer)
-    instead = "Keras supports only the dot product"
-    weights.refuse(who, "score", type(score) is not DotProductScore, instead)
+    reason = "Keras supports only the dot product"
+    weights.refuse(who, "score", type(score) is not DotProductScore, reason)
     shapes = _build_shapes(layer)
     scale = score.scale
     if scale is None:
@@ -179,14 +179,14 @@ def _additive_to_keras(who: str, layer: AdditiveAttention) -> keras.layers.Layer
     factor = matrix[0, 0]
     multiple = np.array_equal(matrix, factor * np.eye(*matrix.shape, dtype=matrix.dtype))
     same = multiple and np.array_equal(matrix, found["key_kernel"])
-    instead = "both must be the same multiple of the identity: Keras's layers have no matrices"
-    weights.refuse(who, "query_kernel, key_kernel", not same, instead)
+    reason = "both must be the same multiple of the identity: Keras's layers have no matrices"
+    weights.refuse(who, "query_kernel, key_kernel", not same, reason)
     if factor == 1.0:
         other, state = keras.layers.AdditiveAttention(**_shared_config(layer)), {"scale": column}
     else:
         different = bool(np.any(column != column[0]))
-        instead = "with other matrices than the identity, Keras has a single number"
-        weights.refuse(who, "score_kernel", different, instead)
+        reason = "with other matrices than the identity, Keras has a single number"
+        weights.refuse(who, "score_kernel", different, reason)
         options = {"use_scale": True, "score_mode": "concat", **_shared_config(layer)}
         other = keras.layers.Attention(**options)
         state = {"scale": factor, "concat_score_weight": column[0]}
@@ -196,8 +196,8 @@ def _additive_to_keras(who: str, layer: AdditiveAttention) -> keras.layers.Layer
 
 
 def _refuse_normalizer(who: str, layer: Attention) -> None:
-    instead = "Keras supports only the softmax"
-    weights.refuse(who, "normalizer", layer.normalizer is not None, instead)
+    reason = "Keras supports only the softmax"
+    weights.refuse(who, "normalizer", layer.normalizer is not None, reason)
 
 
 def _shared_config(layer: Attention) -> dict[str, Any]:

@@ -145,12 +145,12 @@ def _block_to_hub(who: str, block: TransformerBlock, hub: ModuleType) -> Any:
     sizes = blocks.to_spec(who, block)
     same = sizes.attention_dropout == sizes.dropout
     inner = sizes.inner_dropout > 0
-    instead = "the width of a head must be the width of the inputs / num_heads in KerasHub"
+    reason = "the width of a head must be the width of the inputs / num_heads in KerasHub"
     weights.refuse(who, "attention_dropout", not same, "KerasHub uses the block's `dropout`")
     weights.refuse(
         who, "dropout of the feed_forward", inner, "KerasHub has none after the inner layer"
     )
-    weights.refuse(who, "key_dim", sizes.key_dim != sizes.width // sizes.num_heads, instead)
+    weights.refuse(who, "key_dim", sizes.key_dim != sizes.width // sizes.num_heads, reason)
     decodes = type(block) is TransformerDecoderBlock
     layer = (hub.layers.TransformerDecoder if decodes else hub.layers.TransformerEncoder)(
         sizes.hidden_dim,
@@ -197,8 +197,8 @@ def _rotary_from_hub(who: str, layer: Any) -> RotaryPositions:
     config = layer.get_config()
     kind, factor = config["rope_type"], config["scaling_factor"]
     denominator = config.get("denominator_dim") is not None
-    instead = "its scaling is constant in KerasHub, but depends on the length in tfattn"
-    weights.refuse(who, "rope_type", kind not in ("linear", "yarn"), instead)
+    reason = "its scaling is constant in KerasHub, but depends on the length in tfattn"
+    weights.refuse(who, "rope_type", kind not in ("linear", "yarn"), reason)
     weights.refuse(
         who,
         "denominator_dim",
@@ -255,8 +255,8 @@ def _learned_to_hub(who: str, layer: LearnedPositionalEncoding, hub: ModuleType)
 
 def _tokens_from_hub(who: str, layer: Any) -> keras.Sequential:
     tokens, positions = layer.token_embedding, layer.position_embedding
-    instead = "an Embedding of Keras has one matrix"
-    weights.refuse(who, "tie_weights=False", not tokens.tie_weights, instead)
+    reason = "an Embedding of Keras has one matrix"
+    weights.refuse(who, "tie_weights=False", not tokens.tie_weights, reason)
     embedding = keras.layers.Embedding(
         tokens.input_dim, tokens.output_dim, mask_zero=tokens.mask_zero, **_named(tokens)
     )

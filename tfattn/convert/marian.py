@@ -124,10 +124,10 @@ def to_marian(model: Transformer) -> dict[str, np.ndarray]:
         sizes = blocks.to_spec(who, block)
         only = "Marian has only layer normalization after each sublayer, with an epsilon of 1e-5"
         wide = sizes.key_dim * sizes.num_heads != sizes.width
-        instead = "the width of a head must be width / num_heads in Marian"
+        reason = "the width of a head must be width / num_heads in Marian"
         weights.refuse(who, "norm_first", sizes.norm_first, only)
         weights.refuse(who, "epsilon of the norm", sizes.epsilon != 1e-5, only)
-        weights.refuse(who, "key_dim", wide, instead)
+        weights.refuse(who, "key_dim", wide, reason)
     positions = (model.encoder.positions, model.decoder.positions)
     other = {type(layer) for layer in positions} != {LearnedPositionalEncoding}
     weights.refuse(who, "positions", other, "Marian has a table of positions")
@@ -198,12 +198,12 @@ def _refuse(who: str, config: Mapping[str, Any]) -> None:
     for size in _SIZES:
         of_encoder, of_decoder = (config[f"{side}_{size}"] for side in _SIDES)
         different = of_encoder != of_decoder
-        instead = f"encoder and decoder must be equal, not {of_encoder} and {of_decoder}"
-        weights.refuse(who, f"decoder_{size}", different, instead)
+        reason = f"encoder and decoder must be equal, not {of_encoder} and {of_decoder}"
+        weights.refuse(who, f"decoder_{size}", different, reason)
     # Settings of related models with the same names of weights.
     for name in ("normalize_before", "normalize_embedding", "add_final_layer_norm"):
-        instead = "only norms after each sublayer are supported"
-        weights.refuse(who, name, bool(config.get(name)), instead)
+        reason = "only norms after each sublayer are supported"
+        weights.refuse(who, name, bool(config.get(name)), reason)
     activation = config["activation_function"]
     if activation not in _ACTIVATIONS:
         _checks.fail(who, "activation_function", f"be one of {sorted(_ACTIVATIONS)}", activation)

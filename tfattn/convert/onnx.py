@@ -83,8 +83,8 @@ def _check_caches(who: str, model: Transformer) -> None:
     for block in model.decoder.blocks:
         positions = getattr(block.self_attention, "positions", None)
         limited = getattr(positions, "max_cache_length", None) is not None
-        instead = "cached keys cannot change with the length in an ONNX file"
-        weights.refuse(who, "scaling", limited, instead)
+        reason = "cached keys cannot change with the length in an ONNX file"
+        weights.refuse(who, "scaling", limited, reason)
 
 
 def _export(model: keras.Model, inputs: Any, path: str) -> None:

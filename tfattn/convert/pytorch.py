@@ -175,8 +175,8 @@ def _attention_to(who: str, layer: MultiHeadAttention) -> dict[str, np.ndarray]:
     weights.check_plain(who, layer)
     width = layer.query_dense.kernel.shape[0]
     out = layer.output_dense.kernel.shape[-1]
-    instead = "the width of a head must be the width of the query / num_heads in PyTorch"
-    weights.refuse(who, "key_dim", layer.key_dim * layer.num_heads != width, instead)
+    reason = "the width of a head must be the width of the query / num_heads in PyTorch"
+    weights.refuse(who, "key_dim", layer.key_dim * layer.num_heads != width, reason)
     weights.refuse(
         who,
         "value_dim",
@@ -215,11 +215,11 @@ def _block_to(who: str, block: TransformerBlock) -> dict[str, np.ndarray]:
     decodes = type(block) is TransformerDecoderBlock
     other_memory = decodes and sizes.memory_width != sizes.width
     wide = sizes.key_dim * sizes.num_heads != sizes.width
-    instead = "the width of a head must be the width of the inputs / num_heads in PyTorch"
+    reason = "the width of a head must be the width of the inputs / num_heads in PyTorch"
     weights.refuse(
         who, "memory", other_memory, "PyTorch's decoder has a memory with the width of the target"
     )
-    weights.refuse(who, "key_dim", wide, instead)
+    weights.refuse(who, "key_dim", wide, reason)
     return _packed(weights.to_rows(block, _DECODER if decodes else _ENCODER))
 
 

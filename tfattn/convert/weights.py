@@ -81,10 +81,10 @@ def check(who: str, expected: Mapping[str, Any], found: Mapping[str, Any]) -> No
         raise ValueError(f"{who}: the weights must have these shapes.\n  " + "\n  ".join(lines))
 
 
-def refuse(who: str, name: str, is_used: bool, instead: str) -> None:
-    """Raises if a feature is used that only one of two libraries has; `instead` explains it."""
+def refuse(who: str, name: str, is_used: bool, reason: str) -> None:
+    """Raises if a feature is used that only one of two libraries has; `reason` explains it."""
     if is_used:
-        raise ValueError(f"{who}: `{name}` cannot be converted: {instead}.")
+        raise ValueError(f"{who}: `{name}` cannot be converted: {reason}.")
 
 
 def check_type(who: str, argument: str, value: Any, types: Collection[type]) -> None:
@@ -100,10 +100,8 @@ def check_built(who: str, layer: keras.layers.Layer, argument: str = "layer") ->
         _checks.fail(who, argument, "be built: call it once to create its weights", layer)
     for part in layer._flatten_layers():
         mode = part.quantization_mode
-        instead = (
-            f"{part.name} is {mode}, and rounds its inputs; convert it before the quantization"
-        )
-        refuse(who, "quantize", mode is not None, instead)
+        reason = f"{part.name} is {mode}, and rounds its inputs; convert it before the quantization"
+        refuse(who, "quantize", mode is not None, reason)
 
 
 def check_plain(who: str, attention: MultiHeadAttention, *, of_keras: bool = False) -> None:
