@@ -34,8 +34,8 @@ class Bias(Rule):
     - The gradient of a parameter is added up block by block: the vjp of `on(grid, *parameters)`
       with the gradient of that block's scores, summed over the axes where the bias repeats and cast
       to its dtype. So a bias needs no code for gradients where `on` is made of differentiable
-      operations. A parameter that is not a float gets no gradient. A variable that `on` reads and
-      `parameters` leaves out is refused when streamed.
+      operations. A parameter that is not a float gets no gradient. The streamed path refuses a
+      variable that `on` reads and `parameters` leaves out.
     - `flatten` may also return the parameters, among its children. `attend` passes both.
 
     Attributes:

@@ -72,7 +72,7 @@ def checked(who: str, bias: Any, scores_shape: Sequence[int | None]) -> Bias | N
     """
     scores_shape = symbolic.known_sizes(scores_shape)
     if isinstance(bias, Mask):
-        _checks.fail(who, "bias", "be numbers or a bias object (a mask object is a mask)", bias)
+        _checks.fail(who, "bias", "be numbers or a bias object (pass a mask as the mask)", bias)
     if not isinstance(bias, Bias):
         bias = explicit(pairs.checked_bias(who, bias, scores_shape))
     bias.check(who, "bias", scores_shape)

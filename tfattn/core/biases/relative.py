@@ -35,9 +35,9 @@ class relative(Bias):
         bidirectional: whether keys after the query have separate buckets.
         max_distance: positive int, in tokens: all distances from here on share one bucket.
     Raises:
-        ValueError: the table is not of rank 2; its buckets are too few, or odd in number though
-            `bidirectional`; `max_distance` lies in a bucket of a single distance; the scores have
-            another number of heads.
+        ValueError: the table is not of rank 2; it has too few buckets, or an odd number of them
+            with `bidirectional`; `max_distance` lies in a bucket of a single distance; the scores
+            have another number of heads.
     Example:
         >>> table = np.arange(4.0)[:, None]  # four buckets, one head
         >>> bias = biases.relative(table, bidirectional=False, max_distance=5)

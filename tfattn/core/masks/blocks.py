@@ -127,9 +127,9 @@ def plan(mask: Any, num_queries: int, num_keys: int, size: int) -> Tensor:
     """The blocks of a mask in which some query sees some key: the plan for `masks.blocks`.
 
     The mask joined with its plan is the same mask, and the streamed path skips the blocks that the
-    plan leaves out. A plan pays where a mask has holes between its bounds, as a window joined with
-    a prefix has, and where it serves many calls: it evaluates every pair once, `size` queries at a
-    time.
+    plan leaves out. A plan saves time where a mask has holes between its bounds, as a window joined
+    with a prefix has, and where many calls use it: it evaluates every pair once, `size` queries at
+    a time.
 
     Args:
         mask: a mask object, or a bool array `(T, S)`, `(B, T, S)` or `(B, H, T, S)`.

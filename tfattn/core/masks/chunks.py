@@ -66,7 +66,7 @@ class chunks(Mask):
 
 @registered
 class chunk_ends(Mask):
-    """The last keys of each chunk of positions are open to every query.
+    """Every query sees the last keys of each chunk of positions.
 
         may attend = position of the key mod size ≥ size − count
 

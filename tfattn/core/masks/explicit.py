@@ -55,7 +55,7 @@ class explicit(Mask):
         return ranges.first_run(self._row(grid, ops.all))
 
     def _row(self, grid: Grid, reduce):
-        """The keys that some (`ops.any`) or all (`ops.all`) rows of `mask` show, `(S,)`."""
+        """The keys that some (`ops.any`) or all (`ops.all`) rows of `mask` allow, `(S,)`."""
         mask = self._rows_of_the_batch(grid)
         keys = reduce(mask, axis=tuple(range(len(mask.shape) - 1)))  # (S,) or (1,)
         return ops.broadcast_to(keys, (grid.num_keys,))

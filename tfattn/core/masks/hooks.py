@@ -78,4 +78,4 @@ def _or_defaults(mask: Mask, hook: str) -> Mask:
             return mask
         if "on" in vars(cls):
             return _DEFAULTS
-    raise AttributeError(f"{mask!r} is no mask")
+    raise AttributeError(f"{mask!r} is not a mask")

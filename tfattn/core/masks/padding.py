@@ -62,11 +62,11 @@ class padding(Mask):
     def common_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
         return self._first_keys(ranges.least, num_keys, num_keys)
 
-    def _first_keys(self, of_row, of_none: Size, num_keys: Size):
+    def _first_keys(self, of_row, default: Size, num_keys: Size):
         if len(self.valid_lens.shape) == 1:
             lengths = self.valid_lens[:, None]  # (B, 1)
         else:  # (B, 1); on PyTorch Keras returns (1, 1) without queries
-            lengths = of_row(self.valid_lens, of_none, axis=1)
+            lengths = of_row(self.valid_lens, default, axis=1)
         return ops.arange(num_keys, dtype="int32") < lengths  # (B, S)
 
     def flatten(self) -> tuple[tuple, Hashable]:

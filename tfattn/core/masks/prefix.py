@@ -1,4 +1,4 @@
-"""The first keys are open to every query."""
+"""Every query sees the first keys."""
 
 from collections.abc import Hashable
 from typing import Any
@@ -16,7 +16,7 @@ from tfattn.core.masks.ranges import Range
 
 @registered
 class prefix(Mask):
-    """The first `length` keys are open to every query.
+    """Every query sees the first `length` keys.
 
         may attend = position of the key < length
 

@@ -22,18 +22,18 @@ def ends(bounds: Range) -> Range:
     )
 
 
-def greatest(counts: Tensor, of_none: int = 0, axis: int | None = None) -> Tensor:
-    """The greatest integer over `axis`, which stays; `of_none` where there are no integers, as in
+def greatest(counts: Tensor, default: int = 0, axis: int | None = None) -> Tensor:
+    """The greatest integer over `axis`, which is kept; `default` where there are no integers, as in
     an empty batch.
     """
     # A negated minimum: on PyTorch `ops.max` compares with an `initial` on the CPU. −1 − n reverses
     # the order of int32 without an overflow.
-    return -1 - least(-1 - counts, -1 - of_none, axis)
+    return -1 - least(-1 - counts, -1 - default, axis)
 
 
-def least(counts: Tensor, of_none: Size, axis: int | None = None) -> Tensor:
-    """The least integer, likewise."""
-    return ops.min(counts, axis=axis, keepdims=axis is not None, initial=of_none)
+def least(counts: Tensor, default: Size, axis: int | None = None) -> Tensor:
+    """The least integer over `axis`, which is kept; `default` where there are no integers."""
+    return ops.min(counts, axis=axis, keepdims=axis is not None, initial=default)
 
 
 def around(seen: Tensor) -> Range:

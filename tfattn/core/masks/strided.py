@@ -22,7 +22,7 @@ class strided(Mask):
       `window(n * step) & strided(step)`;
     - the strided pattern of Sparse Transformers: `causal() & (window(step) | strided(step))`.
 
-    By itself it lets no block be skipped: the streamed path saves memory, but no time.
+    Alone it hides no block: the streamed path saves memory, but no time.
 
     Args:
         step: Positive int, in tokens; 1 hides nothing.
