@@ -30,7 +30,7 @@ def test_a_single_process_runs_its_callbacks_like_others():
 @pytest.mark.parametrize("who", [training.FirstProcess, training.AveragedWeights])
 def test_callbacks_of_batches_and_backups_are_refused(who):
     for callback, said in (
-        (training.Backup("run.backup"), "not hold `Backup`: pass it to `fit` beside this"),
+        (training.Backup("run.backup"), "not hold `Backup`: pass it to `fit` itself"),
         (
             keras.callbacks.ModelCheckpoint("a.keras", save_freq=5),
             "save by epochs, `save_freq='epoch'`",
@@ -50,7 +50,7 @@ def test_a_model_of_other_weights_than_its_config_makes_is_refused():
     once._make_copy()
     layers = (x for x in model._flatten_layers() if isinstance(x, keras.layers.EinsumDense))
     next(layers).enable_lora(2)
-    expected = "have the weights of its config, which knows of no LoRA and no quantization"
+    expected = "have only the weights of its config, without LoRA or quantization"
     with pytest.raises(ValueError, match=f"^FirstProcess: `model` must {expected}. Received"):
         once._make_copy()
 

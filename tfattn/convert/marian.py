@@ -14,7 +14,7 @@ from tfattn.models.transformer import Transformer
 
 _ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "silu", "silu": "silu", "tanh": "tanh"}
 
-# Finite, to keep the smoothed loss finite.
+# The score of padding is finite, since the smoothed loss sums all scores.
 _NEVER = -1e9
 
 # Path of each part below a block to the module's name.
@@ -53,8 +53,8 @@ def from_marian(state: Mapping[str, Any], config: Mapping[str, Any]) -> Transfor
         A built model with the same weights.
     Raises:
         ValueError: the config has an unsupported feature, by name: an encoder and a decoder of
-            different sizes, norms elsewhere, another activation; weights are missing, unknown, or
-            of other shapes, all of which are listed.
+            different sizes, norms in other places, another activation; weights are missing,
+            unknown, or of other shapes, all of which are listed.
 
     Source: Junczys-Dowmunt et al. 2018, arXiv:1804.00344, for Marian.
     """

@@ -15,7 +15,7 @@ Logs = dict[str, Any] | None
 
 
 class AveragedWeights(keras.callbacks.Callback):
-    """Validates with the averaged weights, also for other callbacks at the end of each epoch.
+    """Validates with averaged weights, which other callbacks see too at the end of each epoch.
 
     The optimizer keeps the average over its updates:
 
@@ -146,7 +146,7 @@ def checked_callbacks(who: str, callbacks: Any) -> list[keras.callbacks.Callback
         if not isinstance(callback, keras.callbacks.Callback):
             _checks.fail(who, "callbacks", "hold callbacks", callback)
         if isinstance(callback, Backup):
-            expected = "not hold `Backup`: pass it to `fit` beside this"
+            expected = "not hold `Backup`: pass it to `fit` itself"
             _checks.fail(who, "callbacks", expected, callback)
         # Another `save_freq` counts batches, which are not passed to these callbacks.
         if getattr(callback, "save_freq", "epoch") != "epoch":

@@ -133,7 +133,7 @@ class Backup(keras.callbacks.Callback):
         if not self.model.built:  # the first step would overwrite the restored weights
             expected = "be built before `fit`, by `build` or by a call"
             _checks.fail("Backup", "model", expected, self.model.name)
-        processes.by_first("Backup", self._take)
+        processes.by_first("Backup", self._lock_file)
         content = self._content()
         if self.epoch or content is not None:
             self._restore(content)
@@ -175,7 +175,7 @@ class Backup(keras.callbacks.Callback):
         # Last: after a full disk or an interruption, the file has the previous epoch.
         self.epoch, self.history = epoch + 1, history
 
-    def _take(self) -> None:
+    def _lock_file(self) -> None:
         os.makedirs(os.path.realpath(self.filepath.parent), exist_ok=True)
         try:
             self._lock = self._lock or lock(self.filepath)

@@ -109,7 +109,7 @@ class FirstProcess(keras.callbacks.Callback):
                 self._copy.build_from_config(model.get_build_config())
         shapes, own = ([w.shape for w in each.weights] for each in (self._copy, model))
         if shapes != own:
-            expected = "have the weights of its config, which knows of no LoRA and no quantization"
+            expected = "have only the weights of its config, without LoRA or quantization"
             _checks.fail(_WHO, "model", expected, model.name)
         self._copy.history = model.history
         for callback in self.callbacks:

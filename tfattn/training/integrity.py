@@ -39,9 +39,9 @@ def weights(model: keras.Model) -> bytes:
 
 
 def lock(filepath: str | os.PathLike) -> filelock.BaseFileLock:
-    """Locks the file against other processes, until this process ends or calls `release` as often.
+    """Locks the file against other processes, until this process ends or has released each lock.
 
-    The lock is a permanent file next to it; the system releases the lock of a dead process.
+    The lock is a permanent file next to the file; the system releases the lock of a dead process.
 
     Raises:
         filelock.Timeout: another process has locked it.

@@ -98,8 +98,8 @@ class MaskedCrossentropy(keras.losses.Loss):
     ) -> Tensor:
         # Keras's own reduction divides by all tokens, padding included.
         who = type(self).__name__
-        y_true = given(who, "y_true", y_true, "(B, T)")
-        y_pred = given(who, "y_pred", y_pred, "(B, T, V)")
+        y_true = tensor_of(who, "y_true", y_true, "(B, T)")
+        y_pred = tensor_of(who, "y_pred", y_pred, "(B, T, V)")
         weights = token_weights(who, y_true, self.padding_id, sample_weight)
         # `reduction="none"` and a subclass with its own `call` need the logits.
         per_token = self.reduction in ("none", None)
@@ -236,7 +236,7 @@ def streamable(logits: Tensor) -> LogitFactors | None:
         return None
     from tfattn.training import streamed
 
-    return factors if streamed.pays() else None
+    return factors if streamed.saves_time() else None
 
 
 def token_weights(
@@ -249,7 +249,7 @@ def token_weights(
     weights = ops.cast(y_true != padding_id, "float32")
     if sample_weight is None:
         return weights
-    sample_weight = given(who, "sample_weight", sample_weight, "(B,) or (B, T)")
+    sample_weight = tensor_of(who, "sample_weight", sample_weight, "(B,) or (B, T)")
     sample_weight = ops.cast(sample_weight, "float32")
     shape = tuple(sample_weight.shape)
     if len(shape) == 1 < len(y_true.shape):
@@ -258,7 +258,7 @@ def token_weights(
     return weights * sample_weight
 
 
-def given(who: str, argument: str, value: Any, letters: str) -> Tensor:
+def tensor_of(who: str, argument: str, value: Any, letters: str) -> Tensor:
     """Converts an argument to a tensor of numbers."""
     if not isinstance(value, list | tuple | numbers.Number):
         _checks.array(who, argument, value, letters)

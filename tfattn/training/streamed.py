@@ -22,7 +22,7 @@ _MIN_ROWS = 32  # fewer rows make a slow matrix product
 _MIN_ROW_SUM, _MAX_ROW_SUM = 1e-4, 1e25
 
 
-def pays() -> bool:
+def saves_time() -> bool:
     """Whether to avoid the logits on this machine: only without a GPU; not measured on GPUs."""
     return not tf.config.list_physical_devices("GPU")
 
