@@ -368,6 +368,22 @@ def test_a_page_of_beams_holds_what_the_tree_shows_and_no_word_ends_its_data():
     assert "&lt;Beams&gt;" in page.page and 'title="Beam viewer"' in page._repr_html_()
 
 
+def test_a_candidate_left_out_of_what_ended_steps_before_is_the_end():
+    ended = np.array([[[1, 0], [1, 0], [1, 0]]], bool)
+    arrays = {
+        "tokens": np.array([[[1, 2], [0, 3], [0, 4]]]),
+        "parents": np.array([[[0, 0], [0, 1], [0, 1]]]),
+        "scores": np.array([[[-0.5, -0.6], [-0.5, -0.7], [-np.inf, -0.8]]]),
+    }
+    candidates = {f"candidate_{name}": array for name, array in arrays.items()}
+    candidates["candidate_scores"] = np.full((1, 3, 2), -0.9)
+    trace = types.SimpleNamespace(
+        **arrays, **candidates, ended=ended, died=np.zeros_like(ended), kept=~ended
+    )
+    last = steps_of(plot.beam_viewer(trace, LETTERS))[-1]
+    assert [candidate["word"] for candidate in last["others"]] == ["</s>"]
+
+
 # Every figure.
 
 

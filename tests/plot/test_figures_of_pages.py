@@ -294,6 +294,7 @@ def test_layers_may_have_other_numbers_of_heads():
         (["model/encoder/attention"], ["attention"]),
         (["attention", "attention:1"], ["attention", "attention:1"]),
         (["a/b", "a/b/c"], ["b", "b/c"]),
+        (["a/b", "c/a/b"], ["a", "c/a"]),
     ],
 )
 def test_a_layer_is_named_by_what_its_path_alone_has(paths, names):
