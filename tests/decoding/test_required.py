@@ -160,10 +160,17 @@ def test_translate_refuses_what_a_sentence_has_no_room_for_before_it_translates_
     assert not model.shapes
 
 
-@pytest.mark.parametrize("tokens", [[5, END, 3], [[4], [END, END]], [[4, 4], [END, PAD, 5]]])
-def test_nothing_of_a_prefix_comes_after_the_end_token(tokens):
+@pytest.mark.parametrize(
+    "tokens, wrong",
+    [
+        ([5, END, 3], "5, 2, 3"),
+        ([[4], [END, END]], "2, 2"),
+        ([[4, 4], [END, PAD, 5]], "2, 0, 5"),
+    ],
+)
+def test_nothing_of_a_prefix_comes_after_the_end_token(tokens, wrong):
     message = "^TargetPrefix: `tokens` must hold the end token, 2, as the last of a sequence alone"
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=rf"{message}\. Received: tokens=\[{wrong}\]$"):
         decoding.GreedySearch(rules=[rules.TargetPrefix(tokens)])(
             trigram, tables(0, 2, 7), 2, 5, **IDS
         )
