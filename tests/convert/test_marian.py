@@ -132,6 +132,8 @@ def test_a_model_of_ours_goes_there_and_back_and_an_error_lists_what_does_not_fi
         "  model.decoder.layers.0.encoder_attn.q_proj.bias: expected (6,), found none",
         "  model.encoder.layers.1.fc1.bias: expected none, found (7,)",
     ]
+    with pytest.raises(ValueError, match="embed_tokens.weight: expected .*, found none"):
+        from_marian({}, CONFIG)
 
 
 @pytest.mark.parametrize(
