@@ -173,6 +173,25 @@ def test_without_logits_simcut_is_the_same(rows, bias, jit):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.tensorflow
+def test_without_logits_a_word_that_is_ruled_out_adds_nothing_either():
+    generator = np.random.default_rng(1)
+    tokens, vectors = (generator.normal(size=shape) for shape in ((2 * B, T, 4), (SMALL, 4)))
+
+    def loss(tokens, vectors, bias):
+        logits = tf.matmul(tokens, vectors, transpose_b=True) + bias
+        return SimCutCrossentropy(3.0)(case()[0], LogitFactors(tokens, vectors, bias).on(logits))
+
+    results = []
+    for value in (-np.inf, -1e4):
+        inputs = tokens, vectors, np.append(np.zeros(SMALL - 1), value)
+        with blocks():
+            results.append(both_ways(loss, [as_tensor(x, "float32") for x in inputs]))
+    (found, slopes), (wanted, others) = results
+    for one, other in zip([found, *slopes], [wanted, *others], strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-7)
+
+
 def test_a_subclass_with_a_loss_of_its_own_takes_the_logits():
     class Own(SimCutCrossentropy):
         def call(self, y_true, y_pred):
