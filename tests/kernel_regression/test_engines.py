@@ -193,6 +193,7 @@ def test_blas_has_one_thread_in_a_call_and_as_many_as_before_after_calls_that_ov
     with pytest.raises(ValueError, match="`x` must be finite"):
         KernelRegression().fit([np.nan, 1.0], [1.0, 2.0])
     assert counts() == before
+    assert threads._inside == 0  # where the environment allows one thread, `counts` never changes
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
