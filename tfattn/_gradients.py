@@ -39,9 +39,11 @@ def is_pushed_forward(tensors: Sequence[Any]) -> bool:
 
     In a graph, forward mode ignores custom gradients and differentiates the forward computation.
     """
+    import tensorflow as tf
     from tensorflow.python.eager import forwardprop_util
 
-    tensors = [ops.convert_to_tensor(x) for x in tensors]
+    # Not by Keras, which returns its own variables as they are.
+    tensors = [tf.convert_to_tensor(x) for x in tensors]
     return bool(forwardprop_util.pack_tangents(tensors).tangents)
 
 

@@ -12,6 +12,7 @@ from tests.helpers.paths import PATHS
 from tests.helpers.tensors import FLOAT64, as_tensor, both_ways, numpy, tf
 from tfattn import attend, biases, masks
 from tfattn.core import trees
+from tfattn.core.scores import additive
 
 B, H, T, S, D = 2, 3, 5, 7, 11
 
@@ -269,6 +270,31 @@ def test_attention_gives_a_variable_of_tensorflow_its_gradient(path):
         found.append(tape.gradient(output, variable))
     np.testing.assert_allclose(*found, rtol=1e-5, atol=1e-6)
     assert np.abs(found[0]).max() > 1e-3
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("of_keras", [True, False], ids=["Keras", "TensorFlow"])
+def test_variables_have_their_gradients_in_a_graph(of_keras, path):
+    rng = np.random.default_rng(11)
+    x = [as_tensor(rng.normal(size=(1, H, n, 2)), "float32") for n in (T, S, S)]
+    variable = keras.Variable if of_keras else tf.Variable
+    table, weight = (variable(rng.normal(size=s), dtype="float32") for s in ((8, H), (2, 1)))
+    bias = biases.relative(table, max_distance=5)
+
+    def gradients():
+        with tf.GradientTape() as tape:
+            pooled = attend(
+                *x[:2], key=x[2], score=additive, parameters=[weight], bias=bias, path=path
+            )
+            total = ops.sum(ops.sin(pooled))
+        variables = [x.value if of_keras else x for x in (table, weight)]
+        return [tf.convert_to_tensor(x) for x in tape.gradient(total, variables)]
+
+    in_graph = tf.function(gradients, autograph=False)()
+    for gradient, expected in zip(in_graph, gradients(), strict=True):
+        np.testing.assert_allclose(gradient, expected, rtol=1e-5, atol=1e-6)
+        assert np.abs(expected).max() > 1e-3
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", FLOAT64, "int32"])
