@@ -165,6 +165,22 @@ def test_lengths_repeat_along_each_axis_of_one(unknown):
         np.testing.assert_allclose(call(query, value, valid_lens=lengths), expected, atol=1e-6)
 
 
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("shape", [(5, 7), (2, 5, 7), (1, 3, 1, 7), (2, 3, 2, 5, 7)])
+def test_masks_and_biases_may_have_unknown_sizes(shape):
+    query, value = draw(2, 3, 5, 11), draw(2, 3, 7, 11, seed=1)
+    layer = tfattn.MultiHeadAttention(2, 5, attention_axes=2)
+    bias = draw(*shape, seed=2)
+    expected = layer(query, value, attention_mask=bias > 0, bias=bias)
+    tokens, pairs = tf.TensorSpec((None, None, None, 11)), tf.TensorSpec([None] * len(shape))
+
+    @tf.function(input_signature=[tokens, tokens, pairs])
+    def call(query, value, bias):
+        return layer(query, value, attention_mask=bias > 0, bias=bias)
+
+    np.testing.assert_allclose(call(query, value, bias), expected, atol=1e-6)
+
+
 def rules(rows):
     """Mask objects with entries per row."""
     return masks.causal() & masks.padding(1 + np.arange(rows) % 5), masks.explicit(

@@ -160,7 +160,7 @@ class Axes:
         spread = ops.reshape(pairs, (*lead, *heads, *ops.shape(pairs)[-tail:]))
         _checks.broadcasts(self.who, name, spread.shape, (*static, *heads, *ends), letters)
         sizes = [self._sizes(x, self.attended) for x in (query, key)]
-        repeats = all(size == 1 for size in lead)
+        repeats = all(size == 1 for size in spread.shape[: len(lead)])
         batch = lead if repeats else self._sizes(query, rows)
         spread = ops.broadcast_to(spread, (*batch, *heads, *sizes[0], *sizes[1]))
         square = [math.prod(size) for size in sizes]
