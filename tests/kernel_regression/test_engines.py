@@ -169,31 +169,48 @@ def test_tiles_in_threads_come_in_order_and_an_error_comes_out_and_leaves_no_thr
     assert threading.active_count() == before
 
 
+def in_a_thread(function, *args):
+    thread = threading.Thread(target=function, args=args)
+    thread.start()
+    thread.join()
+
+
 def test_blas_has_one_thread_in_a_call_and_as_many_as_before_after_calls_that_overlap():
     def counts():
         found = threadpoolctl.threadpool_info()
         return [one["num_threads"] for one in found if one["user_api"] == "blas"]
 
-    before, seen, both = counts(), [], threading.Barrier(2)
+    def set_to(number):
+        threadpoolctl.threadpool_limits(number, user_api="blas")
+
+    at_first = counts()
+    in_a_thread(set_to, 2)  # the environment may allow one
+    before, seen = counts(), []
+    first_in, second_in, first_out, ended = (threading.Event() for _ in range(4))
 
     @threads.one_blas_thread
-    def call(first):
-        both.wait()
-        seen.append(counts())
-        if first:
-            return
-        other.join()  # the first has ended, and this one has not
+    def call(entered, wait_for):
+        entered.set()
+        assert wait_for.wait(60)
         seen.append(counts())
 
-    other = threading.Thread(target=call, args=(True,))
+    def first():
+        call(first_in, second_in)
+        first_out.set()
+        ended.wait(60)  # the first to come is alive when the last to leave restores the setting
+
+    other = threading.Thread(target=first)
     other.start()
-    call(False)
-    assert counts() == before and len(seen) == 3
-    assert all(set(found) == {1} for found in seen)
+    assert first_in.wait(60)
+    call(second_in, first_out)
+    assert counts() == before
+    ended.set()
+    other.join()
+    assert all(set(found) == {1} for found in seen) and len(seen) == 2
     with pytest.raises(ValueError, match="`x` must be finite"):
         KernelRegression().fit([np.nan, 1.0], [1.0, 2.0])
     assert counts() == before
-    assert threads._inside == 0  # where the environment allows one thread, `counts` never changes
+    in_a_thread(set_to, at_first[0])
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

@@ -37,6 +37,9 @@ def _one() -> Iterator[None]:
         if _inside == 0:
             _limit = _controller().limit(limits=1, user_api="blas")
             _limit.__enter__()
+            for library in _controller().lib_controllers:
+                # Since threadpoolctl 3.8, only the thread that set OpenBLAS may restore it.
+                getattr(library, "clear_controlling_thread", lambda: None)()
         _inside += 1
     try:
         yield
