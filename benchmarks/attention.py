@@ -4,7 +4,8 @@
     python benchmarks/attention.py --quick      the main ones, under 2 minutes
     python benchmarks/attention.py --case window --peer torch
 
-Whole layer against whole layer, projections included, in graph mode and float32. Each peer of a
+Whole layer against whole layer, projections included, in graph mode and float32 where the case does
+not say otherwise. Each peer of a
 case has its own process; they take their steps in turns, so that what else the machine does slows
 both. A ratio is tfattn's over the peer's: of the median times, and of the growth of peak memory
 from before the first step to after the last. Keras's layer has tfattn's weights and inputs, and the
@@ -41,6 +42,8 @@ class Case(NamedTuple):
     memory_goal: float | None = None
     peers: tuple[str, ...] = ("keras", "torch")
     quick: bool = False
+    policy: str = "float32"
+    calls: int | None = None  # eager calls in a step; one call of a graph where it is None
 
     @property
     def features(self) -> int:
@@ -111,11 +114,11 @@ CASES += [
         positions=positions,
         time_goal=0.80,
         memory_goal=0.10,
-        peers=("keras_hub",),
+        peers=("keras_hub", "without"),
     )
     for positions in ("rotary", "alibi", "t5 bias")
 ]
-# Memory of a bias at four times the length, against the same layer without one.
+# What positions cost at four times the length, against the same layer without them.
 CASES += [
     Case(
         f"{positions}, causal T 16384",
@@ -125,10 +128,24 @@ CASES += [
         64,
         "causal",
         positions=positions,
+        time_goal=1.15,
         memory_goal=1.3,
         peers=("without",),
     )
     for positions in ("rotary", "alibi", "t5 bias")
+]
+# Half precision, also against our own layer in float32, and what a short eager call costs.
+HALF = {"policy": "mixed_bfloat16", "peers": ("keras", "float32")}
+CASES += [
+    Case("causal T 2048, mixed_bfloat16", 1, 2048, 8, 64, "causal", time_goal=0.75, **HALF),
+    Case("causal T 4096, mixed_bfloat16", 1, 4096, 8, 64, "causal", time_goal=0.75, **HALF),
+    Case("no mask T 2048", 1, 2048, 8, 64, time_goal=1.0, peers=("keras",)),
+    Case("no mask T 2048, mixed_bfloat16", 1, 2048, 8, 64, time_goal=1.0, **HALF),
+]
+EAGER = {"backward": False, "time_goal": 1.0, "peers": ("keras",), "calls": 100}
+CASES += [
+    Case("eager B 1 T 8, forward", 1, 8, 2, 8, **EAGER),
+    Case("eager causal B 1 T 8, forward", 1, 8, 2, 8, "causal", **EAGER),
 ]
 
 WINDOW = 256
@@ -142,6 +159,7 @@ def keras_step(case: Case, ours: bool) -> Callable[[], np.ndarray]:
     import tfattn
 
     keras.utils.set_random_seed(1)
+    keras.config.set_dtype_policy(case.policy)
     layer, arguments = _layer(case, tfattn if ours else None, keras)
     shape = (case.batch, case.tokens, case.features)
     inputs = tf.random.stateless_normal(shape, (1, 2))
@@ -165,6 +183,8 @@ def keras_step(case: Case, ours: bool) -> Callable[[], np.ndarray]:
         # The function returns all of them: TensorFlow would not compute the others.
         return tape.gradient(loss, [x, *layer.trainable_variables])
 
+    if case.calls:
+        return lambda: [call(inputs) for _ in range(case.calls)][-1].numpy()
     if case.backward:
         return lambda: both_ways(inputs)[0].numpy()
     return lambda: forward(inputs).numpy()
@@ -254,6 +274,8 @@ def worker(case: Case, peer: str) -> None:
         case = case._replace(tokens=int(peer[2:]))
     if peer == "without":
         case = case._replace(positions="none")
+    if peer == "float32":
+        case = case._replace(policy="float32")
     theirs = peer in ("keras", "keras_hub")
     step = torch_step(case) if peer == "torch" else keras_step(case, ours=not theirs)
     # The first step traces and compiles. Its numbers come from the whole sequence: the first tokens
@@ -302,7 +324,8 @@ def main() -> None:
         for name in peers:
             if available(name) and options.peer in (None, name):
                 pairs = options.pairs or (3 if options.quick else 9)
-                tolerance = 1e-3 if name in ("keras", "keras_hub") else None
+                exact = case.policy == "float32"
+                tolerance = (1e-3 if exact else 0.1) if name in ("keras", "keras_hub") else None
                 ours, peer = measure(
                     case.name, ("tfattn", name), ("--worker", index), pairs, tolerance
                 )

@@ -6,7 +6,9 @@ import json
 import keras
 import pytest
 
-from tests.conformance.table import ALL, Regressor, named
+import tfattn
+from tests.conformance.table import ALL, ATTENTION, Regressor, named
+from tfattn._arguments import constructor_arguments as kept_arguments
 
 # Keras models use the name `output_shape` for another attribute of layers.
 NO_ATTRIBUTE = {("MultiHeadAttention", "output_shape")}
@@ -46,6 +48,51 @@ def test_config_is_complete_and_makes_the_same_layer(row):
         row.call(layer, row.arrays())
     assert layer.built
     assert layer.get_config() == config
+
+
+# Other values than the table's rows and the defaults; functions make layers.
+OTHERS = {
+    "attention_axes": [1],
+    "bandwidth": 0.9,
+    "bias_constraint": "non_neg",
+    "bias_initializer": "ones",
+    "bias_regularizer": "l2",
+    "dropout": 0.7,
+    "flash_attention": False,
+    "kernel": "boxcar",
+    "kernel_constraint": "non_neg",
+    "kernel_initializer": "ones",
+    "kernel_regularizer": "l2",
+    "leave_one_out": True,
+    "normalizer": tfattn.Sparsemax,
+    "num_key_value_heads": 1,
+    "output_kernel_initializer": "ones",
+    "positions": lambda: tfattn.RotaryPositions(base=99.0),
+    "scale": 0.9,
+    "score": lambda: tfattn.CosineScore(0.3),
+    "trainable_bandwidth": False,
+    "use_bias": False,
+    "use_gate": True,
+}
+OF_THE_SCORE = (  # whose score is made from other arguments
+    tfattn.DotProductAttention,
+    tfattn.AdditiveAttention,
+    tfattn.BilinearAttention,
+    tfattn.NadarayaWatson,
+)
+
+
+@pytest.mark.parametrize("cls", {row.cls: row for row in ATTENTION}, ids=lambda cls: cls.__name__)
+def test_every_argument_of_an_attention_layer_is_kept_in_its_config(cls):
+    make = next(row for row in ATTENTION if row.cls is cls).make
+    make = cls if cls is tfattn.Attention else make
+    names = {*constructor_arguments(cls), *kept_arguments(make())}
+    for name in names - ({"score"} if cls in OF_THE_SCORE else set()):
+        other = OTHERS.get(name, 45)
+        made = make(**{name: other() if callable(other) else other})
+        config = json.loads(json.dumps(made.get_config()))
+        assert config[name] != make().get_config()[name]
+        assert json.loads(json.dumps(cls.from_config(config).get_config())) == config
 
 
 @pytest.mark.parametrize(**named(ALL))

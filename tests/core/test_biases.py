@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from keras import ops
 
 from tests import reference
+from tests.helpers.blockwise import blocks_of
 from tests.helpers.paths import PATHS
 from tests.helpers.tensors import FLOAT64, as_tensor, both_ways, numpy, tf
 from tfattn import attend, biases, masks
@@ -153,23 +154,88 @@ def test_heads_are_split_where_all_parts_of_a_sum_can_split_them():
 
 
 @pytest.mark.parametrize("name", BIASES)
-def test_where_a_bias_is_flat_one_pair_is_all_of_them(name):
+def test_where_a_bias_has_factors_their_product_is_the_bias(name):
     bias, length, seen = BIASES[name][0], 13, set()
-    far = {"relative": 4, "relative, one side": 5, "relative, one head": 4}.get(name, length)
+    far = {"alibi": 0, "relative, one side": 5}.get(name, length if "explicit" in name else 4)
     after = 0 if "one side" in name else far  # on one side, keys after the query share a bucket
     for i in range(0, length, 2):
         for j in range(0, length, 3):
             begin = (i, j) if j % 2 else (as_tensor(i), as_tensor(j))
-            grid = masks.Grid(length, length, *begin, 2, 3)
+            head = (
+                {"head_start": as_tensor(1), "heads": 1} if i % 4 and "explicit" not in name else {}
+            )
+            grid = masks.Grid(length, length, *begin, 2, 3, **head)
             distance = np.arange(j, j + 3) - np.arange(i, i + 2)[:, None]
-            flat = np.all(distance <= -far) or np.all(distance >= after)
-            assert bool(bias.is_flat(grid)) == flat
-            seen.add(flat)
-            if flat:
-                block = np.asarray(bias.on(grid, *bias.parameters()))
-                one = bias.on(grid._replace(queries=1, keys=1), *bias.parameters())
-                np.testing.assert_array_equal(block, np.broadcast_to(one, block.shape))
+            known = np.all(distance <= -far) or np.all(distance >= after)
+            assert bool(bias.has_factors(grid)) == known
+            seen.add(known)
+            if known:
+                left, right = map(numpy, bias.factors(grid, *bias.parameters()))
+                block = numpy(bias.on(grid, *bias.parameters()))
+                product = left @ right.T  # (h, 2, 3)
+                np.testing.assert_allclose(product, block.reshape(product.shape), rtol=1e-6)
     assert len(seen) == (2 if far < length else 1)
+
+
+def test_a_subclass_with_another_bias_has_none_of_the_factors():
+    class Cubed:
+        def on(self, grid):
+            return super().on(grid) ** 3
+
+    class Steeper(biases.alibi):
+        def on(self, grid):
+            return super().on(grid) ** 3
+
+    class Mixed(Cubed, biases.alibi):
+        pass
+
+    class Twice(biases.explicit):
+        def on(self, grid, bias):
+            return 2 * super().on(grid, bias)
+
+    draw = np.random.default_rng(5).normal
+    query, key, value = (draw(size=(B, H, 13, D)).astype("float32") for _ in range(3))
+    for bias in (Steeper(H), Mixed(H), Twice(draw(size=(13, 13)).astype("float32"))):
+        arguments = {"key": key, "mask": masks.causal(), "bias": bias}
+        with blocks_of((3, 3)):
+            here, there = (attend(query, value, **arguments, path=path) for path in PATHS)
+        np.testing.assert_allclose(numpy(here), numpy(there), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("rule", [None, masks.causal()])
+@pytest.mark.parametrize("queries, keys", [(13, 13), (7, 13), (13, 7)])
+@pytest.mark.parametrize("kind", ["sum", "one head", "nothing learned"])
+def test_blocks_along_a_diagonal_share_their_bias_and_its_gradient(
+    kind, queries, keys, rule, monkeypatch
+):
+    from tfattn.core.engine.tensorflow import block_bias
+
+    shared, find = [], block_bias._kept_diagonals
+    monkeypatch.setattr(
+        block_bias, "_kept_diagonals", lambda *a: shared.append(find(*a)) or shared[-1]
+    )
+    draw = np.random.default_rng(5).normal
+    shapes = (B, H, queries, D), (B, H, keys, D), (B, H, keys, D)
+    operands = [draw(size=shape) for shape in shapes] + [TABLE.astype("float64")]
+
+    def run(path):
+        def output(query, key, value, table):
+            bias = biases.alibi(H)
+            if kind != "nothing learned":
+                table = table[:, :1] if kind == "one head" else table
+                relative = biases.relative(table, max_distance=4)
+                bias = relative if kind == "one head" else bias + relative
+            return attend(query, value, key=key, mask=rule, bias=bias, path=path)
+
+        with blocks_of((3, 3)):
+            return both_ways(output, operands)
+
+    (here, gradients), (there, wanted) = run("streamed"), run("dense")
+    assert shared and {len(found) for found in shared} <= {1, 3}
+    for one, other in zip([here, *gradients], [there, *wanted], strict=True):
+        if other is not None:
+            np.testing.assert_allclose(numpy(one), numpy(other), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -295,6 +361,31 @@ def test_variables_have_their_gradients_in_a_graph(of_keras, path):
     for gradient, expected in zip(in_graph, gradients(), strict=True):
         np.testing.assert_allclose(gradient, expected, rtol=1e-5, atol=1e-6)
         assert np.abs(expected).max() > 1e-3
+
+
+class Far(biases.Bias):
+    """A learned number for keys that come after the query, in a variable that the bias keeps."""
+
+    def __init__(self):
+        self.number = keras.Variable(2.0, dtype="float32")
+
+    def parameters(self):
+        return (ops.cast(self.number, "float32"),)
+
+    def on(self, grid, number):
+        return number * ops.cast(grid.key_positions() > grid.query_positions(), "float32")
+
+
+@pytest.mark.tensorflow
+def test_a_sum_with_a_bias_that_keeps_its_variable_has_a_gradient():
+    x, bias, found = draw(size=(1, H, T, 2)).astype("float32"), Far(), []
+    for path in PATHS:
+        with tf.GradientTape() as tape:
+            output = attend(x, x, bias=bias + biases.alibi(H), path=path)
+            total = ops.sum(ops.sin(output))
+        found.append(tape.gradient(total, bias.number.value))
+    np.testing.assert_allclose(*found, rtol=1e-5)
+    assert np.abs(found[0]) > 1e-3
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", FLOAT64, "int32"])

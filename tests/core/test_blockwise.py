@@ -68,6 +68,20 @@ def test_unknown_batch_and_lengths(score, mask):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("mask", ["none", "window"])  # under the latter, passes are local
+def test_an_unknown_width_of_the_value(mask):
+    function, arguments = problem(11)
+    query, key, value = as_they_are(arguments)
+
+    def run(*operands, path="streamed"):
+        return both_ways(function, operands, MASKS[mask].rule(), path, block=(4, 4))
+
+    value = tf.TensorSpec((*value.shape[:3], None), value.dtype)
+    unknown = tf.function(run, input_signature=[query, key, value], autograph=False)
+    assert_close(unknown(*arguments), run(*arguments, path="dense"))
+
+
+@pytest.mark.slow
 def test_what_is_empty_in_a_graph_of_unknown_sizes():
     function, (query, key, value) = problem(11)
 

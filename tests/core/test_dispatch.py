@@ -23,7 +23,7 @@ from tests.helpers.blockwise import (
 )
 from tfattn import MaskedCrossentropy, TransformerDecoder, attend, masks
 from tfattn.core import scores as score_functions
-from tfattn.core.engine import dense, dispatch, sizes
+from tfattn.core.engine import dense, dispatch, fused, sizes
 from tfattn.core.engine.tensorflow import block_scores, differentiation
 from tfattn.core.engine.tensorflow import run as streamed
 
@@ -42,6 +42,25 @@ def made(monkeypatch):
     monkeypatch.setattr(differentiation, "_shared", {})
     monkeypatch.setattr(differentiation, "compiled", noted)
     return functions
+
+
+@pytest.mark.parametrize(
+    "fields, taken",
+    [
+        ({}, True),
+        ({"mask": masks.causal()}, True),
+        ({"mask": masks.window(3)}, False),
+        ({"mask": masks.causal(), "query": tf.zeros((1, 2, 5, 4))}, False),
+        ({"score": score_functions.additive}, False),
+        ({"value": tf.zeros((1, 2, 7, 3))}, False),
+        ({"return_log_sum_exp": True}, False),
+    ],
+    ids=["no mask", "causal", "window", "fewer queries", "additive", "width of the value", "sums"],
+)
+def test_a_kernel_takes_products_under_a_causal_mask_or_none(fields, taken, monkeypatch):
+    monkeypatch.setitem(fused._KERNELS, "tensorflow", lambda *_: True)
+    x = tf.zeros((1, 2, 7, 4))
+    assert fused.takes(call_of(**{"query": x, "value": x, "key": x, **fields})) == taken
 
 
 def test_attend_chooses_its_path_by_size():

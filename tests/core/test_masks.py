@@ -479,8 +479,16 @@ def test_a_plan_is_made_of_an_array_too_and_asks_for_some_queries_at_a_time():
         (lambda: masks.blocks(PLAN, 3), (B, T, S), r"have a plan of \(2, 3\) blocks of 3"),
         (lambda: masks.blocks(PLAN[None, None], 2), (B, T, S), r"have shape \(T/size, S/size\)"),
         (lambda: masks.blocks(HEADS_PLAN, 3), (B, 2, T, S), r"have shape \(T/size, S/size\)"),
-        (lambda: masks.per_head([masks.causal()] * 3), (B, 2, T, S), "have as many heads .*have 2"),
-        (lambda: masks.per_head([masks.causal()] * 3), (B, T, S), "have as many heads .*have none"),
+        (
+            lambda: masks.per_head([masks.causal()] * 3),
+            (B, 2, T, S),
+            "have as many heads as the scores, 2",
+        ),
+        (
+            lambda: masks.per_head([masks.causal()] * 3),
+            (B, T, S),
+            "have as many heads as the scores, none",
+        ),
         (
             lambda: masks.per_head([np.ones((1, 1, T, S), bool)] * 3),
             (B, 3, T, S),
@@ -555,7 +563,7 @@ def test_without_an_offset_the_last_query_meets_the_last_key():
             r"`valid_lens` must have shape \(B,\) or \(B, T\)",
         ),
         (lambda: masks.chunk_ends(3, 4), "`count` must be at most `size`=3. Received: count=4"),
-        (lambda: masks.per_head([]), "`rules` must be a sequence of at least one mask"),
+        (lambda: masks.per_head([]), "`masks` must be a sequence of at least one mask"),
         (lambda: masks.per_head([masks.causal()], [1, 2]), "`heads` must hold a number for each"),
         (lambda: masks.per_head([masks.causal()], [0]), "`heads` must be a positive integer"),
         (lambda: masks.blocks(np.ones((2, 2)), 2), "masks.blocks: `plan` must be boolean"),

@@ -149,8 +149,8 @@ OUTPUT, SUMS = np.zeros((2, 3, 5), "float32"), np.zeros((2, 3), "float32")
         ([], [], "merge_attentions: `outputs` must hold at least one output"),
         ([OUTPUT], [SUMS, SUMS], "`log_sum_exps` must hold one tensor for each of the 1 outputs"),
         ([SUMS], [SUMS], r"`outputs` must have shape \(B, T, Dv\) or \(B, H, T, Dv\)"),
-        ([OUTPUT, OUTPUT[:, 1:]], [SUMS] * 2, r"`outputs` must have one shape, here \(2, 3, 5\)"),
-        ([OUTPUT], [SUMS[:1]], r"`log_sum_exps` must have one shape, here \(2, 3\)"),
+        ([OUTPUT, OUTPUT[:, 1:]], [SUMS] * 2, r"`outputs` must all have shape \(2, 3, 5\)"),
+        ([OUTPUT], [SUMS[:1]], r"`log_sum_exps` must all have shape \(2, 3\)"),
         ([OUTPUT], [SUMS[..., None]], r"`log_sum_exps` must have shape \(2, 3\)"),
     ],
 )

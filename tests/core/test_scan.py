@@ -25,7 +25,7 @@ from tests.helpers.blockwise import (
 )
 from tests.helpers.processes import printed
 from tests.helpers.tensors import BACKEND, as_tensor, numpy
-from tfattn import attend, masks
+from tfattn import attend, biases, masks
 from tfattn.core import scores as score_functions
 from tfattn.core.engine import devices, dispatch, fused, scan
 
@@ -280,6 +280,26 @@ def test_pytorchs_kernel_equals_the_dense_path(
     )
     assert taken == [1]
     assert_close(here, there)
+
+
+@needs_torch
+@pytest.mark.parametrize("groups", [H, 2])
+def test_pytorchs_kernel_has_a_bias_that_is_linear_in_the_distance(groups, monkeypatch):
+    taken, kernel = [], fused.run
+    monkeypatch.setattr(fused, "run", lambda *a, **k: taken.append(1) or kernel(*a, **k))
+    *operands, upstream = operands_of((B, H, groups, S, S), (6, 6))
+
+    def run(path):
+        def output(query, key, value):
+            return attend(
+                query, value, key=key, mask=masks.causal(), bias=biases.alibi(H), path=path
+            )
+
+        output, gradients = tensors.both_ways(output, operands, upstream)
+        return output, *gradients
+
+    assert_close(run("streamed"), run("dense"))
+    assert taken == [1]
 
 
 @needs_torch

@@ -78,6 +78,13 @@ def test_inner_units_are_dropped_in_training_alone_and_the_mean_stays(network):
     np.testing.assert_allclose(dropped.mean(axis=1), still[:, 0], atol=0.05)
 
 
+@pytest.mark.parametrize("network", NETWORKS)
+def test_inputs_without_a_batch_are_refused(network):
+    message = r"FeedForward: `inputs` must have shape \(B, T, D\)\. Received: .*\(5,\)"
+    with pytest.raises(ValueError, match=message):
+        network(HIDDEN)(draw(5))
+
+
 def test_the_inputs_mask_passes_through():
     ids = np.array([[3, 5, 0, 0, 0], [1, 2, 4, 2, 0]])
     x = keras.layers.Embedding(7, D, mask_zero=True)(ids)

@@ -1,6 +1,7 @@
 """Parts of layers: their types, their seeds, who holds them, and padding that is broken."""
 
 import gc
+import json
 
 import keras
 import numpy as np
@@ -46,6 +47,39 @@ def test_one_seed_drops_other_features_in_each_part():
     ones = np.ones((1, 200), "float32")
     patterns = {bytes(np.asarray(dropout(ones, training=True)) != 0) for dropout in dropouts}
     assert len(patterns) == len(dropouts) == 2 + 2 * 2 + 2 * 3
+
+
+@keras.saving.register_keras_serializable("tests")
+class Sharpened(tfattn.Score):
+    """Another score times a power, without a config of its own."""
+
+    def __init__(self, inner, power=1, power_initializer="ones", **kwargs):
+        super().__init__(**kwargs)
+        self.inner, self.power = inner, power
+        self.power_initializer = keras.initializers.get(power_initializer)
+
+
+def test_a_layer_of_ones_own_has_a_config_of_its_arguments():
+    layer = Sharpened(tfattn.DotProductScore(0.5), 3, "zeros", name="own")
+    config = json.loads(json.dumps(layer.get_config()))
+    again = Sharpened.from_config(config)
+    assert type(again.inner) is tfattn.DotProductScore and again.inner.scale == 0.5
+    assert (again.power, again.name) == (3, "own")
+    assert type(again.power_initializer) is keras.initializers.Zeros
+    assert again.get_config() == config
+
+
+class Sharp(tfattn.DotProductAttention):
+    """Fewer arguments than its base class."""
+
+    def __init__(self, scale=3.0, name=None, dtype=None, trainable=True):
+        super().__init__(scale=scale, name=name, dtype=dtype, trainable=trainable)
+
+
+def test_a_layer_with_fewer_arguments_than_its_base_has_a_config():
+    layer = Sharp(2.0, name="own")
+    again = Sharp.from_config(layer.get_config())
+    assert (again.scale, again.name) == (2.0, "own")
 
 
 def test_one_seed_trains_the_same_model_twice():

@@ -62,7 +62,8 @@ class Joined(tfattn.Score):
         ),
         (
             lambda: RecurrentEncoder.from_config(encoder(cell=Unregistered).get_config()),
-            "registered name of a class. Received: name='Unregistered'",
+            "RecurrentEncoder: `cell` must be a cell of keras.layers, or the registered name of a "
+            "class. Received: cell='Unregistered'",
         ),
         (
             lambda: RecurrentDecoder(7, width=5, embedding=keras.layers.Embedding(7, 3)),

@@ -7,7 +7,7 @@ from keras import ops
 
 import tfattn
 from tests.helpers.searches import eagerly
-from tests.helpers.tensors import as_tensor, numpy, tf
+from tests.helpers.tensors import as_tensor, tf
 
 SOURCE, TARGET, WIDTH, HEADS, HIDDEN = 13, 11, 10, 5, 14
 B, S, T, L = 3, 7, 5, 6  # one position of the caches stays empty
@@ -86,25 +86,6 @@ def test_cached_steps_are_the_full_forward_pass(name):
     if name in ("post-norm", "learned"):
         plain = run(model.step, target, model.encode(source))
         np.testing.assert_allclose(plain, wanted, atol=1e-5)
-
-
-def test_a_step_over_several_states_is_an_ensemble():
-    models = [small(), small(num_layers=2)]
-
-    def step(tokens, position, states):
-        steps = [m.step(tokens, position, state) for m, state in zip(models, states, strict=True)]
-        scores = ops.logsumexp(ops.stack([ops.log_softmax(x) for x, _ in steps]), axis=0)
-        return scores - np.log(2.0), tuple(state for _, state in steps)
-
-    source = np.random.default_rng(1).integers(4, SOURCE, (B, S))
-    states = tuple(model.encode(source, max_length=L) for model in models)
-    found = tfattn.BeamSearch(num_beams=3, length_penalty=0.0)(step, states, B, L)
-    tokens = np.asarray(found.tokens)[:, 0]
-    target_in = np.concatenate([np.full((B, 1), 2), tokens[:, :-1]], axis=1)
-    odds = sum(ops.softmax(model((source, target_in))) for model in models) / 2
-    picked = np.take_along_axis(np.log(numpy(odds)), tokens[..., None], axis=-1)[..., 0]
-    wanted = np.where(tokens == 0, 0.0, picked).sum(axis=1)
-    np.testing.assert_allclose(numpy(found.scores)[:, 0], wanted, rtol=1e-4)
 
 
 @pytest.mark.slow
@@ -272,7 +253,7 @@ def test_steps_of_a_decoder_block_are_its_call(norm_first, groups):
 def test_more_tokens_than_there_is_room_for_are_refused():
     model, (source, target) = small(), sentences()
     state = model.encode(source, max_length=T - 1)
-    message = "`ids` must have at most the `max_length`=4 positions of its caches"
+    message = "`ids` must have at most the `max_length`=4 positions of the caches"
     with pytest.raises(ValueError, match=f"TransformerDecoder: {message}"):
         model.step(target, 0, state)
 

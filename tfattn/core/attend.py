@@ -44,13 +44,13 @@ def attend(
     holds a few blocks of scores at a time, skips blocks that the mask hides, and computes the
     others again in the backward pass, so memory grows with T + S. Under a causal mask or a window
     it is also faster; without a mask it takes about as long. On PyTorch, and on a GPU with JAX, it
-    is the backend's own kernel where this supports the mask and the score.
+    uses the backend's own kernel where the kernel supports mask and score.
 
     On a CPU `attend` streams by default where T and S are at least 64, T · S is at least 512², and
     B · H · T · S is at least 2²³. For a score other than a dot product, T · S times the width of
     the operands is at least 512², and B · H · T · S times that width at least 2²⁴. Where PyTorch's
-    kernel supports the call, 512² pairs are enough. On other devices the numbers are larger:
-    T · S 1024², and 2²⁷ or 2²⁸ in all; a backend's own kernel takes all it supports. Where the
+    kernel supports the call, 512² pairs are enough. On other devices the limits are larger:
+    T · S 1024², and 2²⁷ or 2²⁸ in all; a backend's kernel runs every call it supports. Where the
     weights are returned, `attend` never streams. On TensorFlow, a graph of unknown lengths holds
     both paths, and chooses when it runs; on JAX and PyTorch the lengths are known by then.
 
@@ -62,8 +62,8 @@ def attend(
         score: function of query, key and `parameters` to scores before softmax, `(B, T, S)` or
             `(B, H, T, S)`: one of `tfattn.core.scores`, or your own.
         parameters: the tensors that the score needs besides its operands. When streamed on
-            TensorFlow, a tensor that the score closes over instead would get no gradient, and
-            raises where it is found. JAX and PyTorch differentiate by it.
+            TensorFlow, a tensor that the score closes over instead would get no gradient;
+            `attend` raises for tensors that it finds. JAX and PyTorch compute the gradient.
         mask: a mask object of `tfattn.masks`, or a bool array `(T, S)`, `(B, T, S)` or
             `(B, H, T, S)`; True = may attend.
         bias: float, added to the scores, broadcastable to them; or a bias object of
@@ -73,7 +73,7 @@ def attend(
         seed: int or `keras.random.SeedGenerator`, for the dropout.
         return_weights: whether to return the weights too.
         path: "dense" or "streamed" to choose the path. Defaults to None, which leaves the choice
-            to the scope `tfattn.path`, and without one to the sizes.
+            to the scope `tfattn.path`, or else to the sizes.
         return_log_sum_exp: whether to return the log of the sum of the exponentials too, by which
             `merge_attentions` joins calls over parts of the keys, and `normalizers.add_sinks` adds
             a sink.
@@ -112,7 +112,7 @@ def attend(
         expected = "be a function of scores and visible pairs, or None"
         _checks.fail("attend", "normalizer", expected, normalizer)
     shape = (*query.shape[:-1], key.shape[-2])  # of the scores
-    mask = softmax.rule_of("attend", shape, mask=mask)
+    mask = softmax.mask_of("attend", shape, mask=mask)
     if bias is not None:
         bias = biases.checked("attend", bias, shape)
     seen = None
@@ -143,10 +143,10 @@ def attend(
 
 
 def _operands(query, value, key, score):
-    letters, of_keys = "(B, T, D) or (B, H, T, D)", "(B, S, D) or (B, G, S, D)"
+    letters, key_letters = "(B, T, D) or (B, H, T, D)", "(B, S, D) or (B, G, S, D)"
     query = given_floats("attend", "query", query, letters)
-    value = given_floats("attend", "value", value, of_keys)
-    key = value if key is None else given_floats("attend", "key", key, of_keys)
+    value = given_floats("attend", "value", value, key_letters)
+    key = value if key is None else given_floats("attend", "key", key, key_letters)
     rank = len(_checks.rank("attend", "query", query.shape, (3, 4), letters))
     letters = "(B, S, D)" if rank == 3 else "(B, G, S, D)"
     for name, x in (("key", key), ("value", value)):
@@ -154,6 +154,8 @@ def _operands(query, value, key, score):
         symbolic.check_batch("attend", name, x.shape, "query", query.shape)
     for name, x in (("query", query), ("key", key)):
         _checks.has_width("attend", name, x.shape)
+    if facts_of(score).is_scaled:
+        _checks.known_width("attend", "query", query.shape)
     if facts_of(score).is_product:
         _checks.same_width("attend", "key", key.shape, "query", query.shape)
     _checks.same_size("attend", "key", key.shape[-2], "value", value.shape[-2])

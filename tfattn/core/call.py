@@ -21,9 +21,9 @@ class AttentionCall:
     No implementation checks them again.
 
     Attributes:
-        query, value, key: float tensors `(B, T, D)` or `(B, H, T, D)`, with S and perhaps fewer
-            heads for value and key. A token that the mask hides from every query is 0, a layer's
-            projection of 0, or an entry of a cache.
+        query, value, key: float tensors, query `(B, T, D)` or `(B, H, T, D)`, value and key
+            `(B, S, D)` or `(B, G, S, D)`. A token that the mask hides from every query is 0, a
+            layer's projection of 0, or an entry of a cache.
         mask, bias: objects of `core.masks` and `core.biases`, or None.
     """
 

@@ -3,11 +3,11 @@
 A kernel weighs a key by its distance. Each function here takes the squared distance in bandwidths,
 u² = ‖(query − key) / bandwidth‖², and returns log K(u) up to a constant. The softmax over keys
 turns log K into the weights of Nadaraya and Watson. In log space a query far from every key still
-gets finite weights that sum to 1. A kernel of compact support returns −inf outside its support, as
-a masked pair has.
+gets finite weights that sum to 1. A kernel of compact support returns −inf outside its support, the
+score of a masked pair.
 
 To add a kernel, write one more function with `@_named`. Users may also pass a function instead of a
-name. `support` is the distance from which on a kernel is 0.
+name. `support` is the distance beyond which a kernel is 0.
 
 Source: Nadaraya 1964; Watson 1964; Epanechnikov 1969; Cleveland 1979 for the tricube; Silverman,
 Density Estimation, 1986, table 3.1; Wasserman, All of Nonparametric Statistics, 4.2. D2L calls the
@@ -130,7 +130,7 @@ def logistic(squared: Tensor) -> Tensor:
 
 
 def support(kernel: str | Kernel) -> float | None:
-    """The distance in bandwidths from which on a kernel is 0: 1.0, or inf for unbounded support.
+    """The distance in bandwidths beyond which a kernel is 0: 1.0, or inf for unbounded support.
 
     None for a user's function, since its support is unknown.
 
@@ -179,11 +179,3 @@ def serialize(kernel: str | Kernel) -> str | dict:
     if _BY_NAME.get(name) is kernel:
         return name
     return keras.saving.serialize_keras_object(kernel)
-
-
-def with_kernel(config: dict) -> dict:
-    """A layer's config, with the kernel restored from the form that `serialize` wrote."""
-    kernel = config.get("kernel")
-    if not isinstance(kernel, dict):
-        return config
-    return {**config, "kernel": keras.saving.deserialize_keras_object(kernel)}

@@ -20,8 +20,8 @@ def merge_attentions(outputs: Sequence[Any], log_sum_exps: Sequence[Any]) -> tup
 
     The output and every gradient are exact, so keys may be spread over machines, or come one part
     after the other. A part in which a query sees no key adds nothing to its output. Causal masks,
-    windows and ALiBi go by position, and count the keys of each call from 0: pass the part's
-    columns of an array instead.
+    windows and ALiBi depend on positions, which each call counts from 0: pass the part's columns of
+    an array instead.
 
     Args:
         outputs: the output of `attend` for each part, `(B, T, Dv)` or `(B, H, T, Dv)`.
@@ -31,7 +31,7 @@ def merge_attentions(outputs: Sequence[Any], log_sum_exps: Sequence[Any]) -> tup
         (output, log_sum_exp) over all keys, in the shapes and dtypes of the parts; the log is in
         float32 or wider. Both can be merged again.
     Raises:
-        ValueError: there is no part, not one log for each output, or shapes differ.
+        ValueError: `outputs` is empty, or the numbers or shapes of tensors differ.
     Example:
         >>> query, key = np.ones((1, 2, 3), "float32"), np.ones((1, 7, 3), "float32")
         >>> parts = (key[:, :4], key[:, 4:])
@@ -59,7 +59,7 @@ def merge_attentions(outputs: Sequence[Any], log_sum_exps: Sequence[Any]) -> tup
             _checks.rank(who, name, tensor.shape, (len(shape),), str(shape))
             pairs = zip(tensor.shape, shape, strict=True)
             if any(None not in pair and pair[0] != pair[1] for pair in pairs):
-                _checks.fail(who, name, f"have one shape, here {shape}", tuple(tensor.shape))
+                _checks.fail(who, name, f"all have shape {shape}", tuple(tensor.shape))
     # A softmax over the parts, each like one key with its log of the sum as the score.
     dtype = outputs[0].dtype
     wide = keras.backend.result_type(*(x.dtype for x in sums), "float32")

@@ -71,7 +71,7 @@ def top_k(k: int) -> Callable[..., Tensor]:
     Returns:
         Function of scores `(..., T, S)` and of the visible pairs to weights, like `sparsemax`.
     Raises:
-        ValueError: `k` is no positive int.
+        ValueError: `k` is not a positive int.
     Example:
         >>> print(np.asarray(normalizers.top_k(2)(np.array([[1.0, 0.0, 1.0, -1.0]], "float32"))))
         [[0.5 0.  0.5 0. ]]
@@ -86,7 +86,7 @@ def top_k(k: int) -> Callable[..., Tensor]:
         keys = ops.shape(scores)[-1]
         if isinstance(keys, int):
             most = min(k, keys)
-        else:  # on JAX an unknown size is no tensor, and only shapes are computed
+        else:  # on JAX an unknown size is not a tensor, and only shapes are computed
             most = ops.minimum(k, keys) if ops.is_tensor(keys) else 1
         least = ops.top_k(ops.stop_gradient(shown), most)[0][..., -1:]
         # NaN is less than no number, and stays visible. TensorFlow would turn `not a < b` into
@@ -119,7 +119,7 @@ def add_sinks(output: Any, log_sum_exp: Any, sinks: Any) -> tuple[Tensor, Tensor
         >>> print(np.asarray(normalizers.add_sinks(*pooled, sinks=0.0)[0]).round(2))
         [[[0.75 0.75]]]
 
-    Source: Xiao et al. 2023, arXiv:2309.17453, section 3.3 (a sink of 0, and learned ones); OpenAI
+    Source: Xiao et al. 2023, arXiv:2309.17453, section 3.3 (zero and learned sinks); OpenAI
     2025, arXiv:2508.10925, section 2 (a learned number per head).
     """
     who = "normalizers.add_sinks"
@@ -141,7 +141,7 @@ def add_sinks(output: Any, log_sum_exp: Any, sinks: Any) -> tuple[Tensor, Tensor
     sinks = _by_head(sinks, log_sum_exp)
     scale = sink_scale(log_sum_exp, sinks)
     output = output * ops.cast(ops.expand_dims(scale, -1), output.dtype)
-    joined = ops.logaddexp(_above_nothing(log_sum_exp), _above_nothing(sinks))
+    joined = ops.logaddexp(_bounded_logs(log_sum_exp), _bounded_logs(sinks))
     empty = ops.logical_and(log_sum_exp == -float("inf"), sinks == -float("inf"))
     return output, ops.where(empty, -float("inf"), joined)
 
@@ -149,10 +149,10 @@ def add_sinks(output: Any, log_sum_exp: Any, sinks: Any) -> tuple[Tensor, Tensor
 def sink_scale(log_sum_exp: Tensor, sinks: Any) -> Tensor:
     """The share of a row's weights that a sink leaves to the keys: `(B, T)` or `(B, H, T)`."""
     sinks = _by_head(sinks, log_sum_exp)
-    return ops.sigmoid(_above_nothing(log_sum_exp) - _above_nothing(sinks))
+    return ops.sigmoid(_bounded_logs(log_sum_exp) - _bounded_logs(sinks))
 
 
-def _above_nothing(logs):
+def _bounded_logs(logs):
     """Logs of sums, with the least number for −inf, since −inf − −inf is NaN."""
     logs = ops.cast(logs, keras.backend.result_type(logs.dtype, "float32"))
     return ops.maximum(logs, softmax.LOWEST)
@@ -171,8 +171,8 @@ def _wide(who, scores, visible):
     if len(scores.shape) < 2:
         _checks.fail(who, "scores", "have shape (..., T, S)", tuple(scores.shape))
     if visible is not None:
-        visible = pairs.checked_bool(who, "visible", visible, letters="of the scores")
-        _checks.broadcasts(who, "visible", visible.shape, scores.shape, "of the scores")
+        visible = pairs.checked_bool(who, "visible", visible, letters="(..., T, S)")
+        _checks.broadcasts(who, "visible", visible.shape, scores.shape, "(..., T, S)")
         if not len(visible.shape):
             _checks.fail(who, "visible", "have the scores' axes", ())
     dtype = keras.backend.standardize_dtype(scores.dtype)

@@ -12,11 +12,11 @@ from tfattn.core.floats import given_tensor
 _FLOAT_HINT = "a float that is added to the scores, such as 0 and -1e9, goes into `bias`"
 
 # The shapes of an array over all pairs, by the rank of the scores.
-SQUARES = {3: "(T, S) or (B, T, S)", 4: "(T, S), (B, T, S) or (B, H, T, S)"}
+SHAPES = {3: "(T, S) or (B, T, S)", 4: "(T, S), (B, T, S) or (B, H, T, S)"}
 
 
 def checked_bool(
-    who: str, argument: str, value: Any, hint: str = _FLOAT_HINT, letters: str = SQUARES[4]
+    who: str, argument: str, value: Any, hint: str = _FLOAT_HINT, letters: str = SHAPES[4]
 ) -> Tensor:
     """`value` as a bool tensor, if it is boolean or holds only 0 and 1; floats raise with `hint`.
 
@@ -35,7 +35,7 @@ def checked_bool(
 
 
 def _extremes(value: Tensor) -> list:
-    """The least and the greatest number; none of a symbolic or an empty tensor."""
+    """The least and the greatest number; empty for a symbolic or an empty tensor."""
     if isinstance(value, keras.KerasTensor):
         return []
     try:
@@ -54,17 +54,17 @@ def checked_int(who: str, argument: str, value: Any) -> Tensor:
 
 def checked_bias(who: str, bias: Any, scores_shape: Shape) -> Tensor:
     """`bias` as a tensor, if it holds numbers and broadcasts to scores of that static shape."""
-    bias = given_tensor(who, "bias", bias, SQUARES[len(scores_shape)])
+    bias = given_tensor(who, "bias", bias, SHAPES[len(scores_shape)])
     if keras.backend.standardize_dtype(bias.dtype) == "bool":
         expected = "hold numbers that are added to the scores (a bool goes into `attention_mask`)"
         _checks.fail(who, "bias", expected, "bool")
-    check_square(who, "bias", bias.shape, scores_shape)
+    check_shape(who, "bias", bias.shape, scores_shape)
     return bias
 
 
-def check_square(who: str, argument: str, shape: Shape, scores_shape: Shape) -> None:
+def check_shape(who: str, argument: str, shape: Shape, scores_shape: Shape) -> None:
     """Raises unless a mask or bias of that static shape broadcasts to scores of `scores_shape`."""
-    letters = SQUARES[len(scores_shape)]
+    letters = SHAPES[len(scores_shape)]
     _checks.rank(who, argument, shape, range(2, len(scores_shape) + 1), letters)
     without_heads = (scores_shape[0], *scores_shape[-2:])
     target = tuple(scores_shape) if len(shape) == 4 else without_heads

@@ -1,6 +1,6 @@
 """Batched matrix products, also where several query heads share one key head.
 
-On TensorFlow each of these is one `BatchMatMulV2`. Grouped heads fold into the rows of the product
+On TensorFlow `matmul` is one `BatchMatMulV2`. Grouped heads fold into the rows of the product
 instead of being repeated in memory (Ainslie et al. 2023, arXiv:2305.13245: grouped-query
 attention).
 """

@@ -43,17 +43,17 @@ def masked_softmax(scores: Any, valid_lens: Any = None, mask: Any = None) -> Ten
     who, letters = "masked_softmax", "(B, T, S) or (B, H, T, S)"
     scores = given_floats(who, "scores", scores, letters)
     _checks.rank(who, "scores", scores.shape, (3, 4), letters)
-    rule = rule_of(who, scores.shape, mask=mask, valid_lens=valid_lens)
+    mask = mask_of(who, scores.shape, mask=mask, valid_lens=valid_lens)
     visible = None
-    if rule is not None:
-        visible = pairs.with_heads(rule.dense(*ops.shape(scores)[-2:]), len(scores.shape))
+    if mask is not None:
+        visible = pairs.with_heads(mask.dense(*ops.shape(scores)[-2:]), len(scores.shape))
     dtype = scores.dtype
     scores = ops.cast(scores, keras.backend.result_type(dtype, "float32"))
     visible = not_hidden(scores, visible)
     return ops.cast(normalize(shifted(scores, visible)[0], visible), dtype)
 
 
-def rule_of(
+def mask_of(
     who: str, shape: Shape, mask: Any = None, valid_lens: Any = None, name: str = "mask"
 ) -> masks.Mask | None:
     """`mask` and `valid_lens` as one mask object, checked against the shape of the scores; None
@@ -67,13 +67,13 @@ def rule_of(
         lengths.check(who, "valid_lens", shape)
     if mask is not None:
         if isinstance(mask, biases.Bias):
-            _checks.fail(who, name, "be boolean or a mask object (a bias object is a bias)", mask)
+            _checks.fail(who, name, "be boolean or a mask object (a bias is not a mask)", mask)
         if not isinstance(mask, masks.Mask):
-            mask = pairs.checked_bool(who, name, mask, letters=pairs.SQUARES[len(shape)])
-            pairs.check_square(who, name, mask.shape, shape)
+            mask = pairs.checked_bool(who, name, mask, letters=pairs.SHAPES[len(shape)])
+            pairs.check_shape(who, name, mask.shape, shape)
         mask = masks.every(mask)
         mask.check(who, name, shape)
-    return None if symbolic.only_shapes_are_asked_for() else masks.every(mask, lengths)
+    return None if symbolic.only_shapes_are_computed() else masks.every(mask, lengths)
 
 
 def normalize(scores: Tensor, visible: Tensor | None = None) -> Tensor:
@@ -105,7 +105,7 @@ def log_sum_exp(scores: Tensor, visible: Tensor | None = None) -> Tensor:
 
 
 def not_hidden(scores: Tensor, visible: Tensor | None = None) -> Tensor:
-    """`visible` without the pairs whose score is −inf. NaN stays visible, as it must show."""
+    """`visible` without the pairs whose score is −inf. NaN stays visible, to reach the output."""
     finite = ops.not_equal(scores, -float("inf"))
     return finite if visible is None else ops.logical_and(visible, finite)
 

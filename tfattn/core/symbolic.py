@@ -17,7 +17,7 @@ _lengths_are_known: contextvars.ContextVar[bool] = contextvars.ContextVar(
 )
 
 
-def only_shapes_are_asked_for() -> bool:
+def only_shapes_are_computed() -> bool:
     """Whether this call computes the shapes of a functional model, from placeholders that need not
     have the sizes of the mask's arrays.
 
@@ -32,7 +32,7 @@ def only_shapes_are_asked_for() -> bool:
 
 
 @contextlib.contextmanager
-def asking_for(arguments: Any) -> Iterator[None]:
+def computing_for(arguments: Any) -> Iterator[None]:
     """A scope in which a layer computes the shapes for these symbolic arguments."""
     shapes = [x.shape for x in keras.tree.flatten(arguments) if isinstance(x, keras.KerasTensor)]
     token = _lengths_are_known.set(all(None not in shape[1:] for shape in shapes))
@@ -50,7 +50,7 @@ def shape_of(tensor: Any) -> Shape:
 
 def known_size(size: Any) -> int | None:
     """A length, or None where it may be an expression or made up."""
-    if keras.backend.backend() == "torch" and only_shapes_are_asked_for():
+    if keras.backend.backend() == "torch" and only_shapes_are_computed():
         return size if _lengths_are_known.get() else None
     return size if isinstance(size, int) else None
 
@@ -63,7 +63,7 @@ def check_batch(who: str, argument: str, shape: Shape, other_name: str, other: S
 
 
 def _known_batch(shape: Sequence[Any]) -> int | None:
-    is_made_up = keras.backend.backend() == "torch" and only_shapes_are_asked_for()
+    is_made_up = keras.backend.backend() == "torch" and only_shapes_are_computed()
     return None if is_made_up else known_size(shape[0])
 
 

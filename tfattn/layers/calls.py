@@ -10,7 +10,8 @@ import numpy as np
 
 from tfattn import _checks
 from tfattn._types import Shape
-from tfattn.core.rule import Rule
+from tfattn.core.grid_function import GridFunction
+from tfattn.layers.configs import Configured
 from tfattn.layers.restored import RestoredParts
 
 # Shapes of call arguments, for messages.
@@ -43,7 +44,7 @@ _MASKS = {
 _FLAGS = ("use_causal_mask", "return_attention_scores", "return_state", "training")
 
 
-class CheckedCall(RestoredParts):
+class CheckedCall(RestoredParts, Configured):
     """Mixin of layers and models that checks the arguments of a call by their names.
 
     Keras converts arguments and builds the layer before `call`, and its own errors for an invalid
@@ -68,7 +69,7 @@ class CheckedCall(RestoredParts):
                 continue
             if name in _FLAGS:
                 _checks.flag(who, name, value)
-            elif (name in _SHAPES or name in _MASKS) and not isinstance(value, Rule):
+            elif (name in _SHAPES or name in _MASKS) and not isinstance(value, GridFunction):
                 axes = self.call_axes.get(name)
                 letters = f"({', '.join(axes)})" if axes else {**_SHAPES, **_MASKS}[name]
                 if name in _MASKS and isinstance(value, list | tuple | numbers.Number):

@@ -6,6 +6,7 @@ from typing import Any
 import keras
 
 from tfattn import _checks
+from tfattn._arguments import constructor_arguments
 
 
 def checked_layer(who: str, argument: str, layer: Any) -> keras.layers.Layer | None:
@@ -40,14 +41,41 @@ def serialized(layer: keras.layers.Layer | None) -> dict | None:
     return config
 
 
-def deserialized(config: dict, *names: str) -> dict:
-    """`config`, with the entries of these names, where present, deserialized."""
-    layers = {
-        name: keras.saving.deserialize_keras_object(config[name])
-        for name in names
-        if name in config
-    }
-    return {**config, **layers}
+class Configured:
+    """Mixin of layers and models whose constructor arguments are attributes of the same names.
+
+    Configs are made from the attributes, so that subclasses need no `get_config` of their own, but
+    for arguments without such an attribute. A layer that was passed in may be in a `LayerTemplate`
+    instead, with a `_` before its name. The last word of a name tells the kind of a Keras object,
+    as for `keras_object`.
+    """
+
+    def get_config(self) -> dict[str, Any]:
+        found = {name: self._argument(name) for name in constructor_arguments(self)}
+        return {**found, **super().get_config()}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "Configured":
+        made = {
+            name: keras.saving.deserialize_keras_object(value)
+            for name, value in config.items()
+            if isinstance(value, dict) and "class_name" in value and name != "dtype"
+        }
+        return cls(**{**config, **made})
+
+    def _argument(self, name: str) -> Any:
+        """The entry of an argument in the config."""
+        template = getattr(self, f"_{name}", None)
+        value = template.layer if isinstance(template, LayerTemplate) else getattr(self, name)
+        kind = name.rpartition("_")[2]
+        if kind in _KINDS:
+            return getattr(keras, f"{kind}s").serialize(value)
+        if isinstance(value, type):
+            return keras.saving.get_registered_name(value)
+        return serialized(value) if hasattr(value, "get_config") else value
+
+
+_KINDS = ("activation", "constraint", "initializer", "regularizer")
 
 
 def copy_of(layer: keras.layers.Layer | None, **changes: Any) -> keras.layers.Layer | None:
@@ -91,5 +119,5 @@ def copy_initializer(initializer: Any) -> Any:
 
 
 def part_seed(seed: int | None, name: str) -> int | None:
-    """A seed for the sublayer `name`: with equal seeds, all would drop the same features."""
+    """A seed for the sublayer `name`: with one seed, sublayers would drop the same features."""
     return None if seed is None else zlib.crc32(f"{seed}/{name}".encode()) >> 1

@@ -36,7 +36,7 @@ class RestoredParts:
         return layer
 
     def __init__(self, **kwargs: Any):
-        # Only configs have these: a layer without a constructor of its own takes no such arguments.
+        # Popped, since only configs have these arguments: constructors do not declare them.
         trainable_parts = kwargs.pop("trainable_parts", {})
         quantized_parts = kwargs.pop(_ENTRY, [])
         super().__init__(**{**kwargs, "dtype": _with_named_default(kwargs.get("dtype"))})

@@ -1,6 +1,6 @@
-"""Sublayers that are passed in and not copied, so that two layers may share one with its weights.
+"""Sublayers passed in and not copied, so that two layers may share a sublayer and its weights.
 
-A saved model cannot represent this: each layer's config contains the sublayer, and Keras saves
+A saved model cannot express sharing: each layer's config contains the sublayer, and Keras saves
 shared weights once, with the first layer, so the others cannot be loaded. So saving such a layer by
 its config raises an error. Subclassed models, whose own code shares the sublayer again, and
 `.weights.h5` files are not affected.
@@ -25,7 +25,7 @@ def build_part(holder: keras.layers.Layer, part: keras.layers.Layer | None, *sha
 
 
 def check_unshared(holder: keras.layers.Layer, *arguments: str) -> None:
-    """Raises if another layer shares one of these sublayers, and it has weights."""
+    """Raises if one of these sublayers has weights and another layer shares it."""
     for argument in arguments:
         part = getattr(holder, argument, None)
         others = getattr(part, "_holders", ())

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 
 from tfattn.core import symbolic
-from tfattn.core.rule import Rule
+from tfattn.core.grid_function import GridFunction
 from tfattn.layers.configs import copy_of
 
 
@@ -25,19 +25,19 @@ def spec_of_call(layer: keras.layers.Layer, *args: Any, **kwargs: Any) -> Any:
         finally:
             random.setstate(state)
     given = dict(zip(inspect.signature(layer.call).parameters, args, strict=False)) | kwargs
-    rules = {name: value for name, value in given.items() if isinstance(value, Rule)}
-    with symbolic.asking_for(given):
-        if not rules:
+    bound = {name: value for name, value in given.items() if isinstance(value, GridFunction)}
+    with symbolic.computing_for(given):
+        if not bound:
             return keras.Operation.compute_output_spec(layer, *args, **kwargs)
-        others = {name: value for name, value in given.items() if name not in rules}
-        return _CallWithRules(layer, rules).compute_output_spec(**others)
+        others = {name: value for name, value in given.items() if name not in bound}
+        return _BoundCall(layer, bound).compute_output_spec(**others)
 
 
-class _CallWithRules(keras.Operation):
+class _BoundCall(keras.Operation):
     """The call of a layer with its mask and bias objects bound, since JAX traces every argument as
     an array.
     """
 
-    def __init__(self, layer: keras.layers.Layer, rules: dict[str, Rule]):
+    def __init__(self, layer: keras.layers.Layer, bound: dict[str, GridFunction]):
         super().__init__(name=layer.name)
-        self.call = functools.partial(layer.call, **rules)
+        self.call = functools.partial(layer.call, **bound)

@@ -34,7 +34,7 @@ class TokenModel(CheckedCall, keras.Model):
         for ids in inputs:
             _checks.array(who, "inputs", ids, letters)
             _checks.rank(who, "inputs", ids.shape, (2,), letters)
-        _checks.same_batch(who, "inputs", inputs[1].shape, "the source", inputs[0].shape)
+        _checks.same_batch(who, "inputs[1]", inputs[1].shape, "inputs[0]", inputs[0].shape)
         others = {name: value for name, value in arguments.items() if name != "inputs"}
         super().check_call(others)
 
@@ -74,7 +74,7 @@ class TokenModel(CheckedCall, keras.Model):
         """
         if input_signature is None and _is_defined_here(self.call):
             input_signature = [self._any_signature()]
-        with scope.of_export(format):
+        with scope.export(format):
             return super().export(
                 filepath, format, verbose=verbose, input_signature=input_signature, **kwargs
             )

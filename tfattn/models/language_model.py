@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from tfattn import _checks
-from tfattn.layers.configs import checked_layer, copy_of, deserialized, part_seed
+from tfattn.layers.configs import checked_layer, copy_of, part_seed
 from tfattn.layers.tables import ids_below
 from tfattn.layers.transformer.block import TransformerBlock
 from tfattn.models.base import TokenModel
@@ -188,15 +188,4 @@ class CausalLM(TokenModel):
 
     def get_config(self) -> dict:
         stack = self.decoder.get_config()
-        names = ("num_layers", "width", "num_heads", "hidden_dim", "dropout", "block", "positions")
-        return {
-            **super().get_config(),
-            "vocabulary_size": self.vocabulary_size,
-            **{name: stack[name] for name in names},
-            "tie_embeddings": self.tie_embeddings,
-            "seed": self.seed,
-        }
-
-    @classmethod
-    def from_config(cls, config: dict) -> "CausalLM":
-        return cls(**deserialized(config, "block", "positions"))
+        return {**super().get_config(), "block": stack["block"], "positions": stack["positions"]}

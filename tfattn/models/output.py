@@ -36,7 +36,7 @@ def logits(
         vectors, bias = ops.cast(vectors, x.dtype), None
         scores = products.matmul_shared(x, ops.transpose(vectors))
     else:
-        flat = dense(ops.reshape(x, (-1, x.shape[-1])))  # one flat product instead of a batched one
+        flat = dense(ops.reshape(x, (-1, x.shape[-1])))  # a flat product, not a batched product
         scores = ops.reshape(flat, (*ops.shape(x)[:-1], dense.units))
     dtypes = {keras.backend.standardize_dtype(tensor.dtype) for tensor in (x, scores)}
     if not LogitFactors.fit_on(scores) or dtypes != {"float32"}:
@@ -46,7 +46,7 @@ def logits(
         is_linear = dense.activation is keras.activations.linear
         if type(dense) is not keras.layers.Dense or dense.quantization_mode or not is_linear:
             return scores
-        # `cast` reads the variables here; a later read could see values after an optimizer's step.
+        # `cast` reads the variables here; a later read could follow an optimizer's step.
         vectors = ops.transpose(ops.cast(dense.kernel, x.dtype))
         bias = None if dense.bias is None else ops.cast(dense.bias, x.dtype)
     return LogitFactors(x, vectors, bias).on(scores)

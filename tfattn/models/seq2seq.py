@@ -8,11 +8,11 @@ from keras import ops
 from tfattn import _checks
 from tfattn._types import Shape, Tensor
 from tfattn.layers.attention.scores import Score
-from tfattn.layers.configs import deserialized, part_seed, serialized
+from tfattn.layers.configs import part_seed
 from tfattn.layers.masks import padding_mask
 from tfattn.layers.recurrent.decoder import RecurrentDecoder
 from tfattn.layers.recurrent.encoder import RecurrentEncoder
-from tfattn.layers.recurrent.recurrence import cell_class, cell_name, checked_cell, state_sizes
+from tfattn.layers.recurrent.recurrence import cell_class, checked_cell, state_sizes
 from tfattn.layers.recurrent.stack import word_embedding
 from tfattn.models import output
 from tfattn.models.base import TokenModel, initial_coverage
@@ -229,7 +229,7 @@ class BahdanauSeq2Seq(TokenModel):
         )
         state = {**state, "hidden": hidden}
         if "alignments" in state:
-            # Not with `ops.slice_update`, which TensorFlow compiles anew for each number of rows.
+            # Not with `ops.slice_update`, which TensorFlow compiles again for each number of rows.
             here = ops.arange(ops.shape(state["alignments"])[1], dtype="int32") == position
             state["alignments"] = ops.where(here[:, None], alignments, state["alignments"])
         if "coverage" in state:
@@ -240,22 +240,7 @@ class BahdanauSeq2Seq(TokenModel):
     def compute_output_shape(self, input_shape: tuple[Shape, Shape]) -> Shape:
         return (*input_shape[1], self.target_vocabulary_size)
 
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "source_vocabulary_size": self.source_vocabulary_size,
-            "target_vocabulary_size": self.target_vocabulary_size,
-            "width": self.width,
-            "units": self.units,
-            "num_layers": self.num_layers,
-            "cell": cell_name(self.cell),
-            "bidirectional": self.bidirectional,
-            "score": serialized(self.score),
-            "dropout": self.dropout,
-            "share_embeddings": self.share_embeddings,
-            "seed": self.seed,
-        }
-
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "BahdanauSeq2Seq":
-        return cls(**deserialized({**config, "cell": cell_class(config["cell"])}, "score"))
+        cell = cell_class(cls.__name__, config["cell"])
+        return super().from_config({**config, "cell": cell})

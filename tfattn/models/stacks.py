@@ -14,9 +14,7 @@ from tfattn.layers.configs import (
     LayerTemplate,
     checked_layer,
     copy_of,
-    deserialized,
     part_seed,
-    serialized,
 )
 from tfattn.layers.dropout import Dropout
 from tfattn.layers.masks import padding_mask
@@ -159,20 +157,6 @@ class _Stack(CheckedCall, keras.layers.Layer):
         check_unshared(self, "positions")
         return super().get_build_config()
 
-    def get_config(self) -> dict:
-        names = ("vocabulary_size", "num_layers", "width", "num_heads", "hidden_dim", "dropout")
-        return {
-            **super().get_config(),
-            **{name: getattr(self, name) for name in (*names, "seed")},
-            "block": serialized(self.block),
-            "positions": serialized(self.positions),
-            "embedding": serialized(self.embedding),
-        }
-
-    @classmethod
-    def from_config(cls, config: dict) -> "_Stack":
-        return cls(**deserialized(config, "block", "positions", "embedding"))
-
 
 @keras.saving.register_keras_serializable("tfattn")
 class TransformerEncoder(_Stack):
@@ -200,7 +184,7 @@ class TransformerEncoder(_Stack):
             with that scale. `keras.layers.Identity()` adds nothing; use it if the attention of the
             blocks has positions.
         embedding: a `keras.layers.Embedding` that another layer of the same model class shares, as
-            in `Transformer` (Keras cannot load a functional model in which two layers share one).
+            in `Transformer` (Keras cannot load a functional model whose layers share an embedding).
             Defaults to a new one.
         seed: int, for the dropouts.
     Call arguments:
@@ -338,7 +322,7 @@ class TransformerDecoder(_Stack):
         known, given = caches[0]["keys"].shape[2], ids.shape[1]
         at = ops.arange(ops.shape(caches[0]["keys"])[2], dtype="int32")
         if None not in (known, given) and given > known:
-            expected = f"have at most the `max_length`={known} positions of its caches"
+            expected = f"have at most the `max_length`={known} positions of the caches"
             _checks.fail("TransformerDecoder", "ids", expected, tuple(ids.shape))
         if known is None or given != known:
             # Cut, or padded with the last id, which is hidden like all ids after `position`.
@@ -372,7 +356,7 @@ class TokenNormal(keras.initializers.RandomNormal):
 
 
 def token_embedding(vocabulary_size, width, dtype):
-    """Vectors of norm about 1; the factor √width scales them to the norm of the sinusoids."""
+    """Vectors of norm about 1, later scaled by √width; sinusoids have the norm √(width/2)."""
     return keras.layers.Embedding(
         vocabulary_size,
         width,

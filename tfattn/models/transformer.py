@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from tfattn import _checks
-from tfattn.layers.configs import LayerTemplate, checked_layer, deserialized, part_seed, serialized
+from tfattn.layers.configs import LayerTemplate, checked_layer, part_seed
 from tfattn.layers.masks import padding_mask
 from tfattn.layers.transformer.block import TransformerBlock
 from tfattn.models import output
@@ -159,8 +159,8 @@ class Transformer(TokenModel):
                 1 for padding. Needs `max_length`.
         Returns:
             dict of tensors with the batch as first axis. With `max_length`, the target's keys and
-            values are each a `tfattn.decoding.Past`, and `step` returns all other tensors as the
-            very same objects.
+            values are each a `tfattn.decoding.Past`, and `step` returns all other tensors but
+            `coverage` as the very same objects.
         Raises:
             ValueError: `max_length` is not a positive int, exceeds the learned positions, or is
                 missing with `coverage`.
@@ -210,17 +210,3 @@ class Transformer(TokenModel):
 
     def compute_output_shape(self, input_shape):
         return (*input_shape[1], self.target_vocabulary_size)
-
-    def get_config(self) -> dict:
-        sizes = ("source_vocabulary_size", "target_vocabulary_size", "num_layers", "width")
-        names = (*sizes, "num_heads", "hidden_dim", "dropout", "share_embeddings", "seed")
-        return {
-            **super().get_config(),
-            **{name: getattr(self, name) for name in names},
-            "block": serialized(self.block),
-            "positions": serialized(self.positions),
-        }
-
-    @classmethod
-    def from_config(cls, config: dict) -> "Transformer":
-        return cls(**deserialized(config, "block", "positions"))

@@ -1,7 +1,6 @@
 """A penalty that grows with distance, steeper in some heads than in others."""
 
 from collections.abc import Hashable
-from typing import Any
 
 from keras import ops
 
@@ -42,6 +41,7 @@ class alibi(Bias):
         self.num_heads = _checks.positive_int("biases.alibi", "num_heads", num_heads)
 
     splits_by_head = True
+    is_of_distance = True
 
     @property
     def differs_by_head(self) -> bool:
@@ -59,6 +59,24 @@ class alibi(Bias):
         bias = along_diagonals(-slopes[:, None] * distance, grid.queries, grid.keys)  # (h, t, s)
         return bias[0] if self.num_heads == 1 else bias[None]  # (t, s) also fits scores of rank 3
 
+    def has_factors(self, grid: Grid) -> bool | Tensor:
+        """Whether no key is after a query, or none before."""
+        last_key = grid.key_start + grid.keys - 1
+        return (grid.first_position() >= last_key) | (grid.key_start >= grid.last_position())
+
+    def factors(self, grid: Grid) -> tuple[Tensor, Tensor]:
+        # From the query to the nearest key, and from there to the key: on one side of the diagonal
+        # both terms have one sign, so none cancels the digits of the other.
+        first_key, last_key = grid.key_start, grid.key_start + grid.keys - 1
+        is_after = ops.convert_to_tensor(first_key >= grid.last_position())
+        nearest = ops.where(is_after, first_key, last_key)
+        sign = ops.where(is_after, -1.0, 1.0)
+        of_queries = sign * ops.cast(grid.query_positions() - nearest, "float32")  # (t, 1)
+        of_keys = sign * ops.cast(nearest - grid.key_positions(), "float32")  # (1, s)
+        slopes = grid.heads_of(ops.convert_to_tensor(self.slopes(), "float32"), 0)[:, None, None]
+        left = ops.concatenate([of_queries, ops.ones_like(of_queries)], axis=-1)  # (t, 2)
+        return -slopes * left, ops.stack([ops.ones_like(of_keys[0]), of_keys[0]], axis=-1)
+
     def slopes(self) -> list[float]:
         """The slope of each head."""
         power = 1 << (self.num_heads.bit_length() - 1)
@@ -68,6 +86,3 @@ class alibi(Bias):
 
     def flatten(self) -> tuple[tuple, Hashable]:
         return (), (self.num_heads,)
-
-    def get_config(self) -> dict[str, Any]:
-        return {"num_heads": self.num_heads}

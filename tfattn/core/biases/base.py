@@ -4,20 +4,21 @@ from collections.abc import Callable
 from typing import Any
 
 from tfattn._types import Size, Tensor
+from tfattn.core.grid_function import GridFunction, registered_in
 from tfattn.core.masks.grid import Grid
-from tfattn.core.rule import Rule, registered_in
 
 # The function of `+`, filled in by `sums` to avoid a circular import.
 OPERATORS: dict[str, Callable[..., "Bias"]] = {}
 
 
-class Bias(Rule):
+class Bias(GridFunction):
     """Numbers added to the scores before the softmax, for any rectangle of the T × S matrix.
 
         weights = softmax over keys of (score(query, key) + on(grid, *parameters()))
 
     A bias is a class with the method `on`. If its constructor has arguments, it also needs
-    `get_config` and `flatten`. If it has tensors that get gradients, it also needs `parameters`.
+    `flatten`, and attributes of the same names. If it has tensors that get gradients, it also needs
+    `parameters`.
 
     `tfattn.attend` relies on the following:
 
@@ -43,6 +44,8 @@ class Bias(Rule):
             and the second has size H. Where it is False, heads can be computed separately.
         splits_by_head: whether `on` returns the heads of the grid alone, cut out of its tensors by
             `grid.heads_of`. Then too heads can be computed separately, and blocks need less memory.
+        is_of_distance: whether the bias of a pair depends on the difference of its positions alone.
+            Then all blocks along a diagonal are the same.
     Example: a penalty on keys that come after the query.
         >>> class Later(biases.Bias):
         ...     def on(self, grid):
@@ -55,6 +58,15 @@ class Bias(Rule):
 
     differs_by_head: bool = False
     splits_by_head: bool = False
+    is_of_distance: bool = False
+
+    def __init_subclass__(cls, **options: Any):
+        super().__init_subclass__(**options)
+        # What a class says of its `on` does not hold for another `on`, which comes before it.
+        for name in ("has_factors", "is_of_distance", "splits_by_head"):
+            first = next(base for base in cls.__mro__ if "on" in vars(base) or name in vars(base))
+            if name not in vars(first):
+                setattr(cls, name, vars(Bias)[name])
 
     def on(self, grid: Grid, *parameters: Tensor) -> Tensor:
         """The bias of the pairs of `grid`: float, broadcastable to `(B, t, s)` or `(B, H, t, s)`.
@@ -64,11 +76,24 @@ class Bias(Rule):
         """
         raise NotImplementedError
 
-    def is_flat(self, grid: Grid) -> bool | Tensor:
-        """Whether the bias is known to be one number per head and row of the batch on all of
-        `grid`: a bool, or a scalar bool tensor. Then the engine evaluates a single pair.
+    def has_factors(self, grid: Grid) -> bool | Tensor:
+        """Whether `factors` is known to be the bias of all of `grid`: a bool, or a scalar bool
+        tensor.
         """
         return False
+
+    def factors(self, grid: Grid, *parameters: Tensor) -> tuple[Tensor, Tensor]:
+        """The bias of `grid` as a product of a few features of its queries and of its keys.
+
+            on(grid, *parameters)[h, q, k] = Σ_f left[h, q, f] · right[k, f]
+
+        The engine appends them to the operands of a dot product, which then has the bias without a
+        matrix of its own.
+
+        Returns:
+            `left` `(H or 1, t, f)` and `right` `(s, f)`, float; `right` has no parameters in it.
+        """
+        raise NotImplementedError
 
     def parameters(self) -> tuple[Tensor, ...]:
         """The tensors, or variables read once per call, that get gradients."""

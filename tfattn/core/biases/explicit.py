@@ -34,11 +34,11 @@ class explicit(Bias):
     """
 
     def __init__(self, bias: Tensor):
-        bias = given_parameter("biases.explicit", "bias", bias, pairs.SQUARES[4])
+        bias = given_parameter("biases.explicit", "bias", bias, pairs.SHAPES[4])
         if keras.backend.standardize_dtype(bias.dtype) == "bool":
             expected = "hold numbers that are added to the scores (a bool is a mask)"
             _checks.fail("biases.explicit", "bias", expected, "bool")
-        _checks.rank("biases.explicit", "bias", bias.shape, (2, 3, 4), pairs.SQUARES[4])
+        _checks.rank("biases.explicit", "bias", bias.shape, (2, 3, 4), pairs.SHAPES[4])
         self.bias = bias
 
     @property
@@ -49,7 +49,7 @@ class explicit(Bias):
         if isinstance(self.bias, keras.KerasTensor):
             expected = "hold no symbolic tensor inside of a bias object: pass the tensor itself"
             _checks.fail(who, argument, expected, self.bias)
-        pairs.check_square(who, argument, self.bias.shape, shape)
+        pairs.check_shape(who, argument, self.bias.shape, shape)
 
     def parameters(self) -> tuple[Tensor, ...]:
         return (floating(self.bias),)
@@ -76,4 +76,4 @@ def checked(who: str, bias: Any, scores_shape: Sequence[int | None]) -> Bias | N
     if not isinstance(bias, Bias):
         bias = explicit(pairs.checked_bias(who, bias, scores_shape))
     bias.check(who, "bias", scores_shape)
-    return None if symbolic.only_shapes_are_asked_for() else bias
+    return None if symbolic.only_shapes_are_computed() else bias

@@ -23,7 +23,7 @@ class relative(Bias):
 
         bias[h] = table[bucket(position of the key − position of the query), h]
 
-    Of n buckets the first half holds one distance each, 0, 1, … n/2 − 1; the other buckets widen by
+    The first half of n buckets holds one distance each, 0, 1, … n/2 − 1; the other buckets widen by
     a constant factor up to `max_distance`, and the last bucket has all distances beyond. With
     `bidirectional` keys after the query have n/2 buckets, and keys before it the other n/2;
     without, keys after the query share bucket 0, and a causal mask hides them.
@@ -59,6 +59,7 @@ class relative(Bias):
         check_buckets(who, "table rows", table.shape[0], bidirectional, max_distance)
 
     splits_by_head = True
+    is_of_distance = True
 
     @property
     def differs_by_head(self) -> bool:
@@ -86,13 +87,17 @@ class relative(Bias):
         bias = along_diagonals(ops.transpose(numbers), grid.queries, grid.keys)  # (h, t, s)
         return bias[0] if num_heads == 1 else bias[None]
 
-    def is_flat(self, grid: Grid) -> bool | Tensor:
+    def has_factors(self, grid: Grid) -> bool | Tensor:
         """Whether all keys are at least `max_distance` before, or after, all queries."""
         after = grid.key_start - grid.last_position()
         before = grid.first_position() - (grid.key_start + grid.keys - 1)
         # Without `bidirectional` all keys after the query are in one bucket.
         least = self.max_distance if self.bidirectional else 0
         return (before >= self.max_distance) | (after >= least)
+
+    def factors(self, grid: Grid, table: Tensor) -> tuple[Tensor, Tensor]:
+        one = ops.reshape(self.on(grid._replace(queries=1, keys=1), table), (-1, 1, 1))
+        return one * ops.ones((grid.queries, 1), one.dtype), ops.ones((grid.keys, 1), one.dtype)
 
     def flatten(self) -> tuple[tuple, Hashable]:
         return self.parameters(), (self.bidirectional, self.max_distance)
@@ -127,9 +132,9 @@ def buckets(num_buckets: int, bidirectional: bool, max_distance: int) -> np.ndar
     Computed in integers: rounded logarithms may put the first distance of a bucket into the bucket
     before.
     """
-    of_a_side = num_buckets // 2 if bidirectional else num_buckets
-    exact = of_a_side // 2
-    wide = of_a_side - exact
+    per_side = num_buckets // 2 if bidirectional else num_buckets
+    exact = per_side // 2
+    wide = per_side - exact
 
     def reaches(distance, k):  # distance ≥ exact · (max_distance / exact)^(k / wide)
         return distance**wide * exact**k >= max_distance**k * exact**wide
@@ -140,6 +145,6 @@ def buckets(num_buckets: int, bidirectional: bool, max_distance: int) -> np.ndar
         for k in range(1, wide)
     ]
     before = [d if d < exact else exact + bisect.bisect_right(starts, d) for d in distances]
-    after = [d + of_a_side if d else 0 for d in before] if bidirectional else [0] * len(before)
+    after = [d + per_side if d else 0 for d in before] if bidirectional else [0] * len(before)
     # Distance 0 is the last entry of `before[::-1]`, so `after` starts at distance 1.
     return np.array([*before[::-1], *after[1:]], "int32")

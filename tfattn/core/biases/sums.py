@@ -4,6 +4,7 @@ from collections.abc import Hashable
 from typing import Any
 
 import keras
+from keras import ops
 
 from tfattn._types import Shape, Tensor
 from tfattn.core import pairs
@@ -16,11 +17,11 @@ from tfattn.core.masks.grid import Grid
 class _Sum(Bias):
     """The sum of two biases, with the parameters of the left, then of the right bias."""
 
-    def __init__(self, left, right, of_left=None):
+    def __init__(self, left, right, num_left=None):
         self.left = left
         self.right = right
         # Counted once: `on` runs inside gradients, where no variable may be read.
-        self.of_left = len(left.parameters()) if of_left is None else of_left
+        self.num_left = len(left.parameters()) if num_left is None else num_left
 
     @property
     def differs_by_head(self):
@@ -31,6 +32,10 @@ class _Sum(Bias):
         sides = (self.left, self.right)
         return all(side.splits_by_head or not side.differs_by_head for side in sides)
 
+    @property
+    def is_of_distance(self):
+        return self.left.is_of_distance and self.right.is_of_distance
+
     def check(self, who: str, argument: str, shape: Shape) -> None:
         self.left.check(who, argument, shape)
         self.right.check(who, argument, shape)
@@ -39,20 +44,34 @@ class _Sum(Bias):
         return (*self.left.parameters(), *self.right.parameters())
 
     def on(self, grid: Grid, *parameters) -> Tensor:
-        left = self.left.on(grid, *parameters[: self.of_left])
-        right = self.right.on(grid, *parameters[self.of_left :])
+        left = self.left.on(grid, *parameters[: self.num_left])
+        right = self.right.on(grid, *parameters[self.num_left :])
         dtype = keras.backend.result_type(left.dtype, right.dtype)
         rank = max(len(left.shape), len(right.shape))
-        left, right = (
-            pairs.with_heads(keras.ops.cast(side, dtype), rank) for side in (left, right)
-        )
+        left, right = (pairs.with_heads(ops.cast(side, dtype), rank) for side in (left, right))
         return left + right
 
-    def is_flat(self, grid: Grid):
-        return self.left.is_flat(grid) & self.right.is_flat(grid)
+    def has_factors(self, grid: Grid):
+        left, right = self.left.has_factors(grid), self.right.has_factors(grid)
+        # A bool where one side never has any, since that side has no method to trace.
+        return False if left is False or right is False else left & right
+
+    def factors(self, grid: Grid, *parameters) -> tuple[Tensor, Tensor]:
+        sides = (
+            self.left.factors(grid, *parameters[: self.num_left]),
+            self.right.factors(grid, *parameters[self.num_left :]),
+        )
+        dtype = keras.backend.result_type(*(left.dtype for left, _ in sides), "float32")
+        heads = max(left.shape[0] for left, _ in sides)
+        lefts = [
+            ops.broadcast_to(ops.cast(left, dtype), (heads, *ops.shape(left)[1:]))
+            for left, _ in sides
+        ]
+        rights = [ops.cast(right, dtype) for _, right in sides]
+        return ops.concatenate(lefts, axis=-1), ops.concatenate(rights, axis=-1)
 
     def flatten(self) -> tuple[tuple, Hashable]:
-        return (self.left, self.right), (self.of_left,)
+        return (self.left, self.right), (self.num_left,)
 
     def get_config(self) -> dict[str, Any]:
         serialize = keras.saving.serialize_keras_object

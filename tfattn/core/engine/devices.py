@@ -9,7 +9,7 @@ from tfattn._types import Tensor
 
 
 def kind(tensor: Tensor) -> str:
-    """The device of a tensor: "cpu", or a backend's name of an accelerator, as "gpu" or "cuda"."""
+    """The device of a tensor: "cpu", or the backend's name for an accelerator, like "gpu"."""
     if keras.backend.backend() == "torch":
         return tensor.device.type
     return _first_device()
@@ -21,6 +21,6 @@ def _first_device() -> str:
     return keras.distribution.list_devices()[0].partition(":")[0].lower()
 
 
-def chosen(table: dict[str, Any], tensor: Tensor) -> Any:
+def entry(table: dict[str, Any], tensor: Tensor) -> Any:
     """The entry of a table in `sizes` for the device of a tensor."""
     return table["cpu"] if kind(tensor) == "cpu" else table["other"]

@@ -49,7 +49,7 @@ def streams(call: AttentionCall) -> bool | Tensor:
     if not able or _is_abstract(call):
         return False
     path = scope.wanted() if path is None else path
-    least = devices.chosen(sizes.LEAST, call.query)
+    least = devices.entry(sizes.LEAST, call.query)
     found = path == "streamed"
     if path is None:
         found = _has_kernel(call, least) or _is_long(call, least)

@@ -3,9 +3,10 @@
 
 Neither holds the T × S scores, forward or backward. Both support dot products without a mask or
 with a causal mask over as many queries as keys: a mask as an array would be as large as the scores.
-cuDNN has padding and windows too, and PyTorch's FlexAttention any rule, but on GPUs only, and only
-calls that a CPU can test are handed over. Other calls use `scan`, and so do second derivatives on
-PyTorch, whose kernel has none. cuDNN's has none either, and raises.
+On PyTorch a bias that is linear in the distance becomes more columns of the operands.
+cuDNN also supports padding and windows, and FlexAttention of PyTorch any mask, but on GPUs only;
+this module uses the kernels only for calls that a CPU can test. Other calls use `scan`, and so do
+second derivatives on PyTorch. cuDNN's kernel raises for a second derivative.
 """
 
 import functools
@@ -13,18 +14,22 @@ from collections.abc import Callable
 from typing import Any
 
 import keras
+from keras import ops
 
 from tfattn._types import Tensor
+from tfattn.core.biases import Bias, alibi
 from tfattn.core.call import AttentionCall
 from tfattn.core.engine import devices
-from tfattn.core.masks import Mask, causal
+from tfattn.core.masks import Grid, Mask, causal
 from tfattn.core.scores import facts_of
 
 
 def takes(call: AttentionCall) -> bool:
     """Whether a kernel of the backend supports the call."""
     query, value, key, mask = call.query, call.value, call.key, call.mask
-    if call.bias is not None or call.dropout or call.return_log_sum_exp or call.rank != 4:
+    if call.dropout or call.return_log_sum_exp or call.rank != 4:
+        return False
+    if call.bias is not None and not _takes_factors(call):
         return False
     plain = mask is None or (type(mask) is causal and query.shape[-2] == key.shape[-2])
     if not (plain and facts_of(call.score).is_product):
@@ -35,12 +40,23 @@ def takes(call: AttentionCall) -> bool:
     return alike and kernel is not None and kernel(query, value, key, mask)
 
 
+def _takes_factors(call):
+    """Whether the kernel has the bias by more columns of query and key."""
+    known = type(call.bias) is alibi and type(call.mask) is causal
+    if not known or keras.backend.backend() != "torch":
+        return False
+    # Positions have more digits than half precision holds, or a GPU's product may round to.
+    wide = keras.backend.standardize_dtype(call.query.dtype) in ("float32", "float64")
+    return wide and devices.kind(call.query) == "cpu"
+
+
 def run(
     query: Tensor,
     value: Tensor,
     key: Tensor,
     score: Callable,
     mask: Mask | None,
+    bias: Bias | None,
     recompute: Callable[..., Tensor],
 ) -> Tensor:
     """Output `(B, H, T, Dv)`, from operands guarded by `core.guard`.
@@ -54,17 +70,38 @@ def run(
         import torch
 
         function = torch.nn.functional.scaled_dot_product_attention
-        # With a last axis that is not contiguous it falls back to an implementation that holds the
-        # scores.
+        # PyTorch's fallback for a last axis that is not contiguous holds the scores.
         operands = query, key, value
         query, key, value = (x if x.stride(-1) == 1 else x.contiguous() for x in operands)
-        grouped = query.shape[1] != key.shape[1]
-        output = function(query, key, value, **options, enable_gqa=grouped)
+        operands, grouped = (query, key, value), query.shape[1] != key.shape[1]
+        if bias is not None:
+            operands, options["scale"] = _with_factors(query * scale, key, value, bias), 1.0
+        output = function(*operands, **options, enable_gqa=grouped)
+        output = output[..., : value.shape[-1]]
         is_differentiated = torch.is_grad_enabled() and output.requires_grad
         if not is_differentiated or torch.compiler.is_compiling():
             return output
         return _differentiable_twice().apply(output, recompute, query, key, value)
     return _by_jax(query, value, key, "cudnn", **options)
+
+
+# Appended to each operand; kernels are slower for widths that 8 does not divide.
+_COLUMNS = 8
+
+
+def _with_factors(query, key, value, bias):
+    left, right = bias.factors(Grid.whole(query.shape[-2], key.shape[-2]))
+    zeros = [ops.zeros_like(x[..., :1]) for x in (query, key, value)]
+
+    def extended(x, factors, zero):
+        shape = (*x.shape[:-1], factors.shape[-1])
+        factors = ops.broadcast_to(ops.cast(factors, x.dtype), shape)
+        more = ops.repeat(zero, _COLUMNS - shape[-1], axis=-1)
+        # The factors first: far from the first token they are large, and cancel.
+        return ops.concatenate([factors, more, x], axis=-1)
+
+    value = ops.concatenate([value, ops.repeat(zeros[2], _COLUMNS, axis=-1)], axis=-1)
+    return extended(query, left, zeros[0]), extended(key, right, zeros[1]), value
 
 
 @functools.cache

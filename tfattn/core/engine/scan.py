@@ -28,7 +28,7 @@ from tfattn.core.call import AttentionCall
 from tfattn.core.engine import devices, fused, sizes
 from tfattn.core.guard import guard
 from tfattn.core.masks import Mask, hooks
-from tfattn.core.scores import facts_of
+from tfattn.core.scores import dot_product, facts_of
 
 
 def run(
@@ -42,13 +42,13 @@ def run(
     """
     bias = call.bias
     mask_arrays, mask = trees.flatten(call.mask)
-    bias_arrays, of_bias = trees.flatten(bias)
+    bias_arrays, bias_structure = trees.flatten(bias)
     kind = _Kind(
         _Tiling.of(call.query, call.key, call.score, block),
         call.rank,
         call.score,
         mask,
-        of_bias,
+        bias_structure,
         call.dropout,
         call.return_log_sum_exp,
         by_kernel,
@@ -105,7 +105,7 @@ def _computed(kind, tensors):
     """The result of `run`, from the tensors of a call."""
     query, key, value = tensors.operands
     given = value.dtype
-    of_sums = keras.backend.result_type(query.dtype, key.dtype, "float32")
+    sums_dtype = keras.backend.result_type(query.dtype, key.dtype, "float32")
     wide = keras.backend.result_type(query.dtype, key.dtype, value.dtype, "float32")
     mask = trees.unflatten(kind.mask, tensors.mask)
     call = _Call(kind, tensors, mask, trees.unflatten(kind.bias, tensors.bias))
@@ -118,11 +118,11 @@ def _computed(kind, tensors):
         query, key, value, *_ = guard(query, key, value, lambda broken: _sees(call, query, broken))
     if kind.by_kernel:
         options = {"recompute": lambda *operands: by_blocks(*operands)[0]}
-        return fused.run(query, value, key, kind.score, mask, **options)
+        return fused.run(query, value, key, kind.score, mask, call.bias, **options)
     output, sums = by_blocks(query, key, value)
     if mask is not None and keras.backend.backend() == "torch":
         output = _connected(output, query, key, value)
-    return (output, ops.cast(sums, of_sums)) if kind.return_log_sum_exp else output
+    return (output, ops.cast(sums, sums_dtype)) if kind.return_log_sum_exp else output
 
 
 def _connected(output, *operands):
@@ -142,7 +142,7 @@ class _Tiling(NamedTuple):
 
     @classmethod
     def of(cls, query, key, score, block):
-        limits = devices.chosen(sizes.SCAN, query)
+        limits = devices.entry(sizes.SCAN, query)
         numbers = limits.numbers
         if not facts_of(score).is_product:
             numbers //= query.shape[-1]
@@ -204,9 +204,9 @@ def _rows(call, query, key, value):
         zero = ops.zeros_like(query[..., :1])  # (..., t, 1)
         start = (ops.repeat(zero, width, axis=-1), zero + softmax.least(zero), zero)
         (pooled, row_max, row_sum), _ = _each(tiling.columns, over_keys, start, blocks)
-        nothing = ops.equal(row_sum, 0)
-        row_sum = ops.where(nothing, 1.0, row_sum)
-        sums = ops.where(nothing, -float("inf"), row_max + ops.log(row_sum))
+        is_empty = ops.equal(row_sum, 0)
+        row_sum = ops.where(is_empty, 1.0, row_sum)
+        sums = ops.where(is_empty, -float("inf"), row_max + ops.log(row_sum))
         return pooled / row_sum, sums
 
     def over_queries(state, i, query):
@@ -243,19 +243,47 @@ def _scores(call, query, key, i, j):
     """Scores of a block, and the visible pairs: bool, or None where all are visible."""
     kind, tiling, visible = call.kind, call.kind.tiling, None
     grid = tiling.grid(i, j)
-    scores = ops.cast(kind.score(query, key, *call.tensors.parameters), query.dtype)
+    scores = _biased_scores(call, query, key, grid)
     if call.mask is not None:
         visible = pairs.with_heads(call.mask.on(grid), kind.rank)
     if tiling.columns * tiling.s != tiling.keys:
         inside = grid.key_positions() < tiling.keys
         visible = inside if visible is None else ops.logical_and(visible, inside)
-    if call.bias is not None:
-        bias = call.bias.on(grid, *call.tensors.learned)
-        scores = scores + pairs.with_heads(ops.cast(bias, scores.dtype), kind.rank)
     if call.bias is not None or not facts_of(kind.score).always_finite:
         visible = softmax.not_hidden(scores, visible)
         scores = softmax.bounded(scores)
     return scores if visible is None else ops.where(visible, scores, softmax.least(scores)), visible
+
+
+def _biased_scores(call, query, key, grid):
+    """Scores with their bias: by more columns of the operands where it has factors and the score is
+    a product.
+    """
+    kind, learned = call.kind, call.tensors.learned
+    facts = facts_of(kind.score)
+
+    def by_pairs():
+        scores = ops.cast(kind.score(query, key, *call.tensors.parameters), query.dtype)
+        if call.bias is None:
+            return scores
+        bias = ops.cast(call.bias.on(grid, *learned), scores.dtype)
+        return scores + pairs.with_heads(bias, kind.rank)
+
+    def by_factors():
+        left, right = (ops.cast(x, query.dtype) for x in call.bias.factors(grid, *learned))
+        scale = query.shape[-1] ** -0.5 if facts.is_scaled else 1.0
+        left = left if kind.rank == 4 else left[0]
+        return dot_product(_with_columns(query * scale, left), _with_columns(key, right))
+
+    # On other devices a product may round to fewer digits than positions have.
+    exact = facts.is_product and devices.kind(query) == "cpu"
+    if call.bias is None or not exact:
+        return by_pairs()
+    return _if(call.bias.has_factors(grid), by_factors, by_pairs)
+
+
+def _with_columns(x, more):
+    return ops.concatenate([x, ops.broadcast_to(more, (*x.shape[:-1], more.shape[-1]))], axis=-1)
 
 
 def _seen_in_row(call, i):
@@ -313,7 +341,7 @@ class _Parts:
     """The parts of a tensor. Not a list, which `keras.tree` would flatten."""
 
     def __init__(self, x):
-        self.of = ops.unstack(x)
+        self.parts = ops.unstack(x)
 
 
 def _each(count, body, state, xs):
@@ -329,7 +357,7 @@ def _each(count, body, state, xs):
         return ops.scan(lambda state, x: body(state, *x), state, (numbers, xs))
     found = []
     for n in range(count):
-        part = keras.tree.map_structure(lambda x, n=n: x.of[n], xs)
+        part = keras.tree.map_structure(lambda x, n=n: x.parts[n], xs)
         state, more = body(state, n, part)
         found.append(more)
     return state, keras.tree.map_structure(lambda *parts: ops.stack(parts), *found)

@@ -27,9 +27,9 @@ def path(path: str | None) -> contextlib.ContextDecorator:
     own by `attend(path=...)` or `MultiHeadAttention(flash_attention=...)`. The innermost scope
     applies. A scope is also a decorator of functions.
 
-    A call takes its path when it runs or is traced: a `tf.function` traced before the scope, as
-    `model.fit` and `model.predict` keep theirs, does not change, and a function traced in the scope
-    keeps its path afterwards. The scope applies to its own thread, and not to the threads in which
+    A call takes its path when it runs or is traced: a `tf.function` traced before the scope, such
+    as the train function of `model.fit`, does not change, and a function traced in the scope keeps
+    its path afterwards. The scope applies to its own thread, and not to the threads in which
     `tf.distribute.MirroredStrategy` trains.
 
     Args:
@@ -71,12 +71,12 @@ def wanted() -> str | None:
 
 
 @contextlib.contextmanager
-def of_export(format: str) -> Iterator[None]:
+def export(format: str) -> Iterator[None]:
     """The scope of a model's export: a SavedModel may hold both paths, other formats the dense path
     unless an open scope sets another.
 
     Raises:
-        ValueError: an exporter of PyTorch failed; they raise many kinds of errors.
+        ValueError: an exporter of PyTorch failed, with any error.
     """
     with path(wanted() or (None if format == "tf_saved_model" else "dense")):
         try:

@@ -20,8 +20,8 @@ class Least(NamedTuple):
         scores: over the batch and heads. On a CPU 32 MB: smaller scores stay near the caches.
             Elsewhere 512 MB: smaller scores fit, and a few large products are faster than many
             small products.
-        wide_numbers: pairs times width, where a score is no product. A compiled score must earn its
-            compilation.
+        wide_numbers: pairs times width, if a score is not a product. Smaller calls do not repay the
+            compilation of a score.
         fused_pairs: T · S of a head, where a kernel of the backend supports the call.
     """
 
@@ -46,14 +46,14 @@ class Blocks(NamedTuple):
     """The greatest sizes of a block.
 
     Attributes:
-        scores: on a CPU 1 MB. More leave the cache; fewer make small products.
+        scores: on a CPU 1 MB. More scores leave the cache; fewer make small products.
         keys: larger blocks skip less under a mask.
         shared_numbers: numbers in a block of all heads, for masks that differ by head and for
             scores that are no product.
         compiled_numbers: likewise for a compiled score, which holds an eighth of them at a time.
-        matrices: in a block of all heads: the number of threads of a product.
-        local_scores: of a run of blocks in local attention. More make larger products, and take
-            more memory.
+        matrices: matrices in a block of all heads: the number of threads of a product.
+        local_scores: scores in a run of local attention. More scores make larger products, and
+            take more memory.
     """
 
     scores: int
@@ -79,8 +79,8 @@ class Scan(NamedTuple):
     """Sizes of a block of `scan`.
 
     Attributes:
-        numbers: scores over the batch and heads; times the width where a score is no product. More
-            take more memory, fewer more iterations.
+        numbers: scores over the batch and heads; times the width if a score is not a product. More
+            take more memory; fewer take more iterations.
         least: queries and keys.   most: queries and keys. Larger blocks skip less under a mask.
     """
 
@@ -98,7 +98,8 @@ SCAN = {
 
 # One step keeps the cores busy while another waits. More steps hold more blocks.
 STEPS_AT_ONCE = 2
-# Parts of a compiled block. More parts need less memory, and make smaller products.
+# Most strips that a block of additive scores is cut into (`tensorflow.additive`), each computed by
+# one kernel on one core. With more strips a kernel holds less at a time, and has less to compute.
 ADDITIVE_STRIPS = 8
 # Kinds of calls whose traced functions are kept. More would keep functions not called again.
 SHARED_CALLS = 64

@@ -12,7 +12,7 @@ at once. Masks combine with `&` (and), `|` (or) and `~` (not):
      [0 1 1]]
 
 To add a mask, write a class with one method, `on(grid)`, in a file of its own here. Positions count
-tokens from 0. With fewer queries than keys the queries are the last ones: query T−1 has the
+tokens from 0. With fewer queries than keys, both align at the end: query T−1 has the
 position of key S−1, as decoding needs.
 """
 

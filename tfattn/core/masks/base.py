@@ -4,23 +4,22 @@ from collections.abc import Callable
 from typing import Any
 
 import keras
-from keras import ops
 
 from tfattn import _checks
 from tfattn._types import Size, Tensor
+from tfattn.core.grid_function import GridFunction, registered_in
 from tfattn.core.masks.grid import Grid
 from tfattn.core.masks.ranges import Range
-from tfattn.core.rule import Rule, registered_in
 
 # The functions of `&`, `|` and `~`, filled in by `joins` to avoid a circular import.
 OPERATORS: dict[str, Callable[..., "Mask"]] = {}
 
 
-class Mask(Rule):
+class Mask(GridFunction):
     """Which query may attend to which key: True means *may attend*.
 
     A mask is a class with the method `on`. If its constructor has arguments, it also needs
-    `get_config` and `flatten`. That is enough for every path.
+    `flatten`, and attributes of the same names. That is enough for every path.
 
     The other methods are optional hooks. They make a mask faster: blocks are skipped, or computed
     without a mask. **A hook describes the `on` of its own class or of a base class.** A subclass
@@ -50,7 +49,7 @@ class Mask(Rule):
 
         A mask that holds an array cuts this rectangle out of it with `grid.batch_of`,
         `grid.rows_of` and `grid.columns_of`. On the dense path the rectangle is the whole matrix,
-        and these methods return the array as it is. So a mask that forgets them is right on the
+        and these methods return the array as it is. So a mask that omits them is right on the
         dense path and wrong on the streamed path, which takes some rows of the batch at a time.
         """
         raise NotImplementedError
@@ -119,11 +118,6 @@ class Mask(Rule):
 
 # Class decorator: saved files name the mask `tfattn>masks.<class name>`.
 registered = registered_in("masks")
-
-
-def saved(value: int | Tensor) -> int | list:
-    """A mask's array as nested lists, for its config."""
-    return value if isinstance(value, int) else ops.convert_to_numpy(value).tolist()
 
 
 def refuse_symbols(who: str, argument: str, *arrays: Tensor) -> None:

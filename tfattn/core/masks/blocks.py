@@ -9,7 +9,7 @@ from tfattn import _checks
 from tfattn._types import Shape, Size, Tensor
 from tfattn.core import pairs
 from tfattn.core.masks import ranges
-from tfattn.core.masks.base import Mask, refuse_symbols, registered, saved
+from tfattn.core.masks.base import Mask, refuse_symbols, registered
 from tfattn.core.masks.grid import Grid
 from tfattn.core.masks.joins import as_mask
 from tfattn.core.masks.ranges import Range
@@ -118,9 +118,6 @@ class blocks(Mask):
 
     def flatten(self) -> tuple[tuple, Hashable]:
         return (self.plan,), (self.size,)
-
-    def get_config(self) -> dict[str, Any]:
-        return {"plan": saved(self.plan), "size": self.size}
 
 
 def plan(mask: Any, num_queries: int, num_keys: int, size: int) -> Tensor:

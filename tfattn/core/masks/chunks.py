@@ -1,7 +1,6 @@
 """Positions cut into chunks of one size."""
 
 from collections.abc import Hashable
-from typing import Any
 
 from keras import ops
 
@@ -60,9 +59,6 @@ class chunks(Mask):
     def flatten(self) -> tuple[tuple, Hashable]:
         return (), (self.size,)
 
-    def get_config(self) -> dict[str, Any]:
-        return {"size": self.size}
-
 
 @registered
 class chunk_ends(Mask):
@@ -109,6 +105,3 @@ class chunk_ends(Mask):
 
     def flatten(self) -> tuple[tuple, Hashable]:
         return (), (self.size, self.count)
-
-    def get_config(self) -> dict[str, Any]:
-        return {"size": self.size, "count": self.count}

@@ -1,7 +1,6 @@
 """A boolean array as a mask."""
 
 from collections.abc import Hashable
-from typing import Any
 
 from keras import ops
 
@@ -9,7 +8,7 @@ from tfattn import _checks
 from tfattn._types import Shape, Size, Tensor
 from tfattn.core import pairs
 from tfattn.core.masks import ranges
-from tfattn.core.masks.base import Mask, refuse_symbols, registered, saved
+from tfattn.core.masks.base import Mask, refuse_symbols, registered
 from tfattn.core.masks.grid import Grid
 from tfattn.core.masks.ranges import Range
 
@@ -33,11 +32,11 @@ class explicit(Mask):
 
     def __init__(self, mask: Tensor):
         self.mask = pairs.checked_bool("masks.explicit", "mask", mask)
-        _checks.rank("masks.explicit", "mask", self.mask.shape, (2, 3, 4), pairs.SQUARES[4])
+        _checks.rank("masks.explicit", "mask", self.mask.shape, (2, 3, 4), pairs.SHAPES[4])
 
     def check(self, who: str, argument: str, shape: Shape) -> None:
         refuse_symbols(who, argument, self.mask)
-        pairs.check_square(who, argument, self.mask.shape, shape)
+        pairs.check_shape(who, argument, self.mask.shape, shape)
 
     def on(self, grid: Grid) -> Tensor:
         return grid.columns_of(grid.rows_of(self._rows_of_the_batch(grid), -2), -1)
@@ -77,6 +76,3 @@ class explicit(Mask):
 
     def flatten(self) -> tuple[tuple, Hashable]:
         return (self.mask,), ()
-
-    def get_config(self) -> dict[str, Any]:
-        return {"mask": saved(self.mask)}

@@ -4,7 +4,6 @@ import functools
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
-import keras
 from keras import ops
 
 from tfattn._types import Shape, Size, Tensor
@@ -48,10 +47,6 @@ class _Pair(Mask):
         left, right = self.left.on(grid), self.right.on(grid)
         rank = max(len(left.shape), len(right.shape))
         return self._join(pairs.with_heads(left, rank), pairs.with_heads(right, rank))
-
-    def get_config(self) -> dict[str, Any]:
-        serialize = keras.saving.serialize_keras_object
-        return {"left": serialize(self.left), "right": serialize(self.right)}
 
     def _of_both(self, hook, *args):
         return hook(self.left, *args), hook(self.right, *args)
@@ -143,9 +138,6 @@ class _Not(Mask):
 
     def flatten(self) -> tuple[tuple, Hashable]:
         return (self.inner,), ()
-
-    def get_config(self) -> dict[str, Any]:
-        return {"inner": keras.saving.serialize_keras_object(self.inner)}
 
 
 def as_mask(mask: Any) -> Mask:

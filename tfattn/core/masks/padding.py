@@ -1,7 +1,6 @@
 """The first keys of each row are real, the other keys padding."""
 
 from collections.abc import Hashable
-from typing import Any
 
 from keras import ops
 
@@ -9,7 +8,7 @@ from tfattn import _checks
 from tfattn._types import Shape, Size, Tensor
 from tfattn.core import pairs
 from tfattn.core.masks import ranges
-from tfattn.core.masks.base import Mask, refuse_symbols, registered, saved
+from tfattn.core.masks.base import Mask, refuse_symbols, registered
 from tfattn.core.masks.grid import Grid
 from tfattn.core.masks.ranges import Range
 
@@ -62,15 +61,12 @@ class padding(Mask):
     def common_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
         return self._first_keys(ranges.least, num_keys, num_keys)
 
-    def _first_keys(self, of_row, default: Size, num_keys: Size):
+    def _first_keys(self, reduce, default: Size, num_keys: Size):
         if len(self.valid_lens.shape) == 1:
             lengths = self.valid_lens[:, None]  # (B, 1)
         else:  # (B, 1); on PyTorch Keras returns (1, 1) without queries
-            lengths = of_row(self.valid_lens, default, axis=1)
+            lengths = reduce(self.valid_lens, default, axis=1)
         return ops.arange(num_keys, dtype="int32") < lengths  # (B, S)
 
     def flatten(self) -> tuple[tuple, Hashable]:
         return (self.valid_lens,), ()
-
-    def get_config(self) -> dict[str, Any]:
-        return {"valid_lens": saved(self.valid_lens)}

@@ -4,7 +4,6 @@ from collections.abc import Hashable, Sequence
 from functools import reduce
 from typing import Any
 
-import keras
 from keras import ops
 
 from tfattn import _checks
@@ -21,17 +20,17 @@ from tfattn.core.masks.ranges import Range
 class per_head(Mask):
     """Each head, or group of heads, has its own mask.
 
-        may attend in head h = rules[group of h] lets the query see the key
+        may attend in head h = masks[group of h] lets the query see the key
 
     The streamed path skips a block where no head sees any of its pairs: a window in one head saves
     no time beside a head without a window; memory stays linear.
 
     Args:
-        rules: a sequence of mask objects, or bool arrays `(T, S)` or `(B, T, S)`.
-        heads: a sequence of positive ints, the number of heads for each rule, in order. Defaults to
+        masks: a sequence of mask objects, or bool arrays `(T, S)` or `(B, T, S)`.
+        heads: a sequence of positive ints, the number of heads for each mask, in order. Defaults to
             one head each.
     Raises:
-        ValueError: there is no rule; `heads` has another length, or holds no positive integers; the
+        ValueError: there is no mask; `heads` has another length, or holds no positive integers; the
             scores have another number of heads, or none.
     Example: two heads with a window, and one head that sees all earlier keys.
         >>> mask = masks.per_head([masks.window(2), masks.prefix(3)], heads=[2, 1])
@@ -46,37 +45,37 @@ class per_head(Mask):
           [1 1 1]]]
     """
 
-    def __init__(self, rules: Sequence[Any], heads: Sequence[int] | None = None):
+    def __init__(self, masks: Sequence[Any], heads: Sequence[int] | None = None):
         who = "masks.per_head"
-        if not isinstance(rules, list | tuple) or not rules:
-            _checks.fail(who, "rules", "be a sequence of at least one mask", rules)
-        for rule in rules:
-            if not isinstance(rule, Mask):
-                pairs.checked_bool(who, "rules", rule, letters=pairs.SQUARES[3])
-        self.rules = [as_mask(rule) for rule in rules]
-        heads = [1] * len(rules) if heads is None else heads
-        if not isinstance(heads, list | tuple) or len(heads) != len(rules):
-            _checks.fail(who, "heads", f"hold a number for each of the {len(rules)} rules", heads)
+        if not isinstance(masks, list | tuple) or not masks:
+            _checks.fail(who, "masks", "be a sequence of at least one mask", masks)
+        for mask in masks:
+            if not isinstance(mask, Mask):
+                pairs.checked_bool(who, "masks", mask, letters=pairs.SHAPES[3])
+        self.masks = [as_mask(mask) for mask in masks]
+        heads = [1] * len(masks) if heads is None else heads
+        if not isinstance(heads, list | tuple) or len(heads) != len(masks):
+            _checks.fail(who, "heads", f"hold a number for each of the {len(masks)} masks", heads)
         self.heads = [_checks.positive_int(who, "heads", count) for count in heads]
 
     def check(self, who: str, argument: str, shape: Shape) -> None:
         total = sum(self.heads)
         if len(shape) != 4 or shape[1] not in (None, total):
             heads = shape[1] if len(shape) == 4 else "none"
-            expected = f"have as many heads as the scores (those have {heads})"
+            expected = f"have as many heads as the scores, {heads}"
             _checks.fail(who, argument, expected, f"per_head of {total} heads")
-        for rule in self.rules:
-            rule.check(who, argument, (shape[0], *shape[2:]))
+        for mask in self.masks:
+            mask.check(who, argument, (shape[0], *shape[2:]))
 
     def on(self, grid: Grid) -> Tensor:
-        seen = [_with_heads(rule.on(grid)) for rule in self.rules]
-        # An axis of size 1 in one rule may have its full size in another.
+        seen = [_with_heads(mask.on(grid)) for mask in self.masks]
+        # An axis of size 1 in one mask may have its full size in another.
         shape = ops.shape(reduce(ops.logical_or, seen))  # (1 or B, 1, 1 or t, 1 or s)
-        by_rule = [
+        by_mask = [
             ops.repeat(ops.broadcast_to(one, shape), count, axis=1)
             for one, count in zip(seen, self.heads, strict=True)
         ]
-        return ops.concatenate(by_rule, axis=1)  # (1 or B, H, 1 or t, 1 or s)
+        return ops.concatenate(by_mask, axis=1)  # (1 or B, H, 1 or t, 1 or s)
 
     # Over all heads: the widest bounds, and the keys that every head sees.
     def key_bounds(self, grid: Grid) -> Range:
@@ -86,7 +85,7 @@ class per_head(Mask):
         return reduce(ranges.overlap, self._of_all(hooks.full_bounds, grid))
 
     def seen_blocks(self, grid: Grid, columns: Size) -> Tensor | None:
-        return seen_by_any(self.rules, grid, columns)
+        return seen_by_any(self.masks, grid, columns)
 
     def seen_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
         return self._if_all(ops.logical_or, hooks.seen_keys, num_queries, num_keys)
@@ -95,21 +94,17 @@ class per_head(Mask):
         return self._if_all(ops.logical_and, hooks.common_keys, num_queries, num_keys)
 
     def _of_all(self, hook, *args):
-        return [hook(rule, *args) for rule in self.rules]
+        return [hook(mask, *args) for mask in self.masks]
 
     def _if_all(self, join, hook, *args):
         return reduce(lambda left, right: if_both(join, left, right), self._of_all(hook, *args))
 
     def flatten(self) -> tuple[tuple, Hashable]:
-        return tuple(self.rules), tuple(self.heads)
+        return tuple(self.masks), tuple(self.heads)
 
     @classmethod
     def unflatten(cls, static: Hashable, children: Sequence[Mask]) -> "per_head":
         return cls(list(children), list(static))
-
-    def get_config(self) -> dict[str, Any]:
-        rules = [keras.saving.serialize_keras_object(rule) for rule in self.rules]
-        return {"rules": rules, "heads": self.heads}
 
 
 def _with_heads(seen):

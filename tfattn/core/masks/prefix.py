@@ -1,7 +1,6 @@
 """Every query sees the first keys."""
 
 from collections.abc import Hashable
-from typing import Any
 
 from keras import ops
 
@@ -9,7 +8,7 @@ from tfattn import _checks
 from tfattn._types import Shape, Size, Tensor
 from tfattn.core import pairs
 from tfattn.core.masks import ranges
-from tfattn.core.masks.base import Mask, refuse_symbols, registered, saved
+from tfattn.core.masks.base import Mask, refuse_symbols, registered
 from tfattn.core.masks.grid import Grid
 from tfattn.core.masks.ranges import Range
 
@@ -72,6 +71,3 @@ class prefix(Mask):
 
     def flatten(self) -> tuple[tuple, Hashable]:
         return ((), (self.length,)) if isinstance(self.length, int) else ((self.length,), ())
-
-    def get_config(self) -> dict[str, Any]:
-        return {"length": saved(self.length)}

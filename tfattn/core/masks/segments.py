@@ -1,7 +1,6 @@
 """Sequences packed into one row do not attend to each other."""
 
 from collections.abc import Hashable
-from typing import Any
 
 from keras import ops
 
@@ -9,7 +8,7 @@ from tfattn import _checks
 from tfattn._types import Shape, Size, Tensor
 from tfattn.core import pairs
 from tfattn.core.masks import ranges
-from tfattn.core.masks.base import Mask, refuse_symbols, registered, saved
+from tfattn.core.masks.base import Mask, refuse_symbols, registered
 from tfattn.core.masks.grid import Grid
 from tfattn.core.masks.ranges import Range
 
@@ -102,7 +101,7 @@ class segments(Mask):
         return ranges.around(ops.broadcast_to(seen, (grid.num_keys,)))
 
     def full_bounds(self, grid: Grid) -> Range:
-        seen = ops.all(self._of_one(grid), axis=0)
+        seen = ops.all(self._shared(grid), axis=0)
         return ranges.first_run(ops.broadcast_to(seen, (grid.num_keys,)))
 
     def seen_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
@@ -111,14 +110,14 @@ class segments(Mask):
         return self._within(Grid.whole(num_queries, num_keys))
 
     def common_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
-        return self._of_one(Grid.whole(num_queries, num_keys))
+        return self._shared(Grid.whole(num_queries, num_keys))
 
     def _within(self, grid: Grid):
         """The keys whose id is between the least and the greatest of the queries, `(B, S)`."""
         low, high, of_key = self._ids_of(grid)
         return ops.logical_and(of_key >= low, of_key <= high)
 
-    def _of_one(self, grid: Grid):
+    def _shared(self, grid: Grid):
         """The keys with the one id that all queries have, `(B, S)`."""
         low, high, of_key = self._ids_of(grid)
         return ops.logical_and(of_key == low, low == high)
@@ -132,9 +131,3 @@ class segments(Mask):
 
     def flatten(self) -> tuple[tuple, Hashable]:
         return (self.query_segments, self.key_segments), ()
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            "query_segments": saved(self.query_segments),
-            "key_segments": saved(self.key_segments),
-        }

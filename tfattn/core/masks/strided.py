@@ -1,7 +1,6 @@
 """A query sees the keys at multiples of a step, counted from its own position."""
 
 from collections.abc import Hashable
-from typing import Any
 
 from tfattn import _checks
 from tfattn._types import Size, Tensor
@@ -57,6 +56,3 @@ class strided(Mask):
 
     def flatten(self) -> tuple[tuple, Hashable]:
         return (), (self.step,)
-
-    def get_config(self) -> dict[str, Any]:
-        return {"step": self.step}

@@ -1,7 +1,6 @@
 """A query sees the keys near its own position."""
 
 from collections.abc import Hashable
-from typing import Any
 
 from keras import ops
 
@@ -58,6 +57,3 @@ class window(Mask):
 
     def flatten(self) -> tuple[tuple, Hashable]:
         return (), (self.size,)
-
-    def get_config(self) -> dict[str, Any]:
-        return {"size": self.size}

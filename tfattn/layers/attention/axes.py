@@ -9,7 +9,7 @@ from keras import ops
 from tfattn import _checks
 from tfattn._types import Shape, Tensor
 from tfattn.core.floats import given_tensor
-from tfattn.core.rule import Rule
+from tfattn.core.grid_function import GridFunction
 
 
 def checked_axes(who: str, attention_axes: Any) -> tuple[int, ...] | None:
@@ -19,7 +19,7 @@ def checked_axes(who: str, attention_axes: Any) -> tuple[int, ...] | None:
     given = attention_axes if isinstance(attention_axes, list | tuple) else (attention_axes,)
     integers = all(isinstance(a, numbers.Integral) and not isinstance(a, bool) for a in given)
     if not given or not integers:
-        _checks.fail(who, "attention_axes", "be an integer, or some of them", attention_axes)
+        _checks.fail(who, "attention_axes", "be one or more integers", attention_axes)
     if len(set(given)) < len(given) or {0, -1} & set(given):
         expected = "name axes once, between the batch, 0, and the features, -1"
         _checks.fail(who, "attention_axes", expected, attention_axes)
@@ -36,7 +36,7 @@ class Axes:
 
     Args:
         who: the layer, for errors.
-        attention_axes: of `checked_axes`; None for all between the batch and the features.
+        attention_axes: from `checked_axes`; None for all between the batch and the features.
         query, value, key: their shapes, of one rank; `key` may be None.
     Raises:
         ValueError: ranks differ, an axis does not exist, or sizes do not fit each other.
@@ -114,7 +114,7 @@ class Axes:
         letters = "of one entry per token"
         mask = given_tensor(self.who, name, mask, letters)
         _checks.rank(self.who, name, mask.shape, (self.rank - 1,), letters)
-        _checks.broadcasts(self.who, name, mask.shape, tokens.shape[:-1], "of one entry per token")
+        _checks.broadcasts(self.who, name, mask.shape, tokens.shape[:-1], letters)
         mask = ops.broadcast_to(mask, ops.shape(tokens)[:-1])
         return self.fold(ops.expand_dims(mask, -1))[..., 0]
 
@@ -142,12 +142,12 @@ class Axes:
     def fold_pairs(self, name: str, pairs: Any, query: Tensor, key: Tensor) -> Any:
         """A mask or bias as an array, to `(T, S)`, `(B·F, T, S)` or `(B·F, H, T, S)`.
 
-        As in Keras's layer, the last axes are the axes A of the queries and of the keys; before
-        them any heads, and first as many of B, F… as the array has.
+        As in Keras's layer, the last axes are the axes A of the queries and of the keys; B, F…, H
+        precede them, and may be omitted from the right.
         """
-        if pairs is None or isinstance(pairs, Rule):
+        if pairs is None or isinstance(pairs, GridFunction):
             return pairs
-        letters = "(B, F…, H, A…, A…), without some of the first or the heads,"
+        letters = "(B, F…, H, A…, A…), any of B, F…, H omitted from the right"
         pairs = given_tensor(self.who, name, pairs, letters)
         rows, tail = (0, *self.folded), 2 * len(self.attended)
         most = tail + len(rows) + 1

@@ -43,7 +43,7 @@ class AttentionLayer(CheckedCall, keras.layers.Layer):
     Call arguments, Returns: see `tfattn.Attention`.
     Attributes:
         engine_path: "dense" or "streamed", the path of `tfattn.attend` if no weights are returned;
-            None chooses by the sizes.
+            None for a choice by the sizes.
     Raises:
         ValueError: ranks or lengths do not fit, a mask is not boolean, `valid_lens` holds no
             integers, or `bias` is for another number of heads.
@@ -80,11 +80,11 @@ class AttentionLayer(CheckedCall, keras.layers.Layer):
         if call.mask is not None and not plain:
             key, kept = set_aside(key)
         query, key = score.prepare(call.query, key)
-        if not plain:  # which may be a user's score
+        if not plain:  # a user's score may return integers
             query, key = floating(query), floating(key)
         if kept is not None:
             (key,) = put_back(kept, key)
-        if symbolic.only_shapes_are_asked_for():
+        if symbolic.only_shapes_are_computed():
             call = call.replace(mask=None, bias=None)
         scales = self.normalizer is not None and self.normalizer.scales_rows
         found = dispatch.run(
@@ -193,9 +193,6 @@ class AttentionLayer(CheckedCall, keras.layers.Layer):
         check_unshared(self, "score", "positions", "normalizer")
         return super().get_build_config()
 
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "dropout": self.dropout, "seed": self.seed}
-
     def check_shapes(
         self, query_shape: Shape, value_shape: Shape | None, key_shape: Shape | None = None
     ) -> None:
@@ -235,7 +232,7 @@ class AttentionLayer(CheckedCall, keras.layers.Layer):
         found = [masks.causal()] if use_causal_mask else []
         if attention_mask is not None or valid_lens is not None:
             who, shape = type(self).__name__, self.score_shape(query.shape, key.shape)
-            found.append(softmax.rule_of(who, shape, attention_mask, valid_lens, "attention_mask"))
+            found.append(softmax.mask_of(who, shape, attention_mask, valid_lens, "attention_mask"))
         if key_padding is not None:
             found.append(self._key_mask("key_mask", key_padding, key))
         if value_padding is not None and value_padding is not key_padding:

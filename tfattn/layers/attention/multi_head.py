@@ -20,7 +20,7 @@ from tfattn.layers.attention.normalizers import Normalizer, checked_normalizer
 from tfattn.layers.attention.projection import from_heads, to_heads
 from tfattn.layers.attention.scores import Score
 from tfattn.layers.attention.single_head import score_or_default
-from tfattn.layers.configs import deserialized, keras_object, serialized
+from tfattn.layers.configs import keras_object
 from tfattn.layers.positions.base import HeadPositions
 from tfattn.layers.sharing import build_part
 
@@ -54,16 +54,16 @@ class MultiHeadAttention(AttentionLayer):
             H/G heads of the query. Defaults to H. 1 is multi-query attention.
         positions: a layer that rotates the heads of queries and keys by their positions, or adds a
             bias to their scores, such as `tfattn.RotaryPositions`; see `tfattn.HeadPositions`.
-            Defaults to none. With fewer queries than keys the queries are the last ones.
+            Defaults to none. With fewer queries than keys, queries have the last positions.
         attention_axes: int or several, the axes of inputs `(B, ..., D)` that hold the tokens which
             attend to each other; the others are folded into the batch. Defaults to all between the
             batch and the features. Over several axes tokens are numbered row by row.
-        sliding_window: positive int; a query sees keys less than that far away, on both sides, as
+        sliding_window: positive int; a query sees keys at smaller distances, on both sides, as
             under `tfattn.masks.window`. Defaults to any distance.
-        flash_attention: True for the streamed path, which holds no T × S scores, and False for the
-            dense one, see `tfattn.attend`. Defaults to None, which chooses by the sizes.
-        use_gate: whether each feature of each head is multiplied by a gate before the output map,
-            a sigmoid of a linear map of the query.
+        flash_attention: True for the streamed path, which holds no T × S scores, False for the
+            dense path, None for a choice by the sizes; see `tfattn.attend`. Defaults to None.
+        use_gate: whether each feature of each head is multiplied by a gate, the sigmoid of a linear
+            map of the query, before the output map.
         kernel_initializer, kernel_regularizer, kernel_constraint: as in Keras, for the matrices of
             the linear maps.
         bias_initializer, bias_regularizer, bias_constraint: likewise, for their biases.
@@ -74,15 +74,15 @@ class MultiHeadAttention(AttentionLayer):
         seed: int, for the dropout.
         normalizer: a layer that turns scores into weights, such as `AttentionSinks()`. Defaults to
             the softmax.
-    Call arguments: `(query, value, key)` in Keras's order; pass them by name. The others are those
-    of every attention layer, see `tfattn.Attention`.
+    Call arguments: `(query, value, key)` in Keras's order; pass them by name. The other arguments
+    are those of every attention layer, see `tfattn.Attention`.
         query: float `(B, T, Dq)`, or with more axes `(B, ..., Dq)`.
         value: float `(B, S, Dv)`, with as many axes.
         key: float `(B, S, Dk)`. Defaults to `value`.
         attention_mask: bool, or 0 and 1, `(T, S)`, `(B, T, S)` or `(B, H, T, S)`, or a mask object;
-            True = may attend. With more axes `(B, F…, H, A…, A…)`: F the axes that are folded, A
-            those of the queries that attend and of their keys; leading ones may be left out, and
-            the heads. A mask object or bias object with entries per row has B·F entries.
+            True = may attend. With more axes `(B, F…, H, A…, A…)`: F are the folded axes, A
+            the attention axes of the queries, then of the keys; B, F…, H may be omitted from the
+            right. A mask object or bias object with entries per row has B·F entries.
         valid_lens: integers, `(B,)` one length per row or `(B, T)` one length per query: the
             number of real keys. With more axes also `(B, F…)` or `(B, F…, T)`, with 1 where it
             repeats.
@@ -203,6 +203,8 @@ class MultiHeadAttention(AttentionLayer):
     ) -> None:
         self.check_shapes(query_shape, value_shape, key_shape)
         key_shape = value_shape if key_shape is None else key_shape
+        for name, shape in (("query", query_shape), ("value", value_shape), ("key", key_shape)):
+            _checks.known_width(type(self).__name__, name, shape)
         self._widths = (query_shape[-1], value_shape[-1], key_shape[-1])
         heads, groups = self.num_heads, self.num_key_value_heads
         options = {
@@ -249,8 +251,8 @@ class MultiHeadAttention(AttentionLayer):
         build_part(self, self.normalizer, scores_shape)
 
     def _policy_of(self, name: str) -> keras.DTypePolicy:
-        """The dtype policy of a linear map. It is looked up here in a `DTypePolicyMap`: if the map
-        held the `DTypePolicyMap`, Keras would quantize and save it with the default policy.
+        """The dtype policy of a linear map. It is looked up here, since Keras quantizes and saves
+        a layer that holds a `DTypePolicyMap` with the default policy.
         """
         policy = self.dtype_policy
         if isinstance(policy, keras.dtype_policies.DTypePolicyMap):
@@ -401,7 +403,7 @@ class MultiHeadAttention(AttentionLayer):
         """Attention over the keys and values of `project_keys`: the rest of a call.
 
         Args:
-            query: float `(B, T, Dq)`.   keys, values: of `project_keys`.
+            query: float `(B, T, Dq)`.   keys, values: from `project_keys`.
             mask: a mask object or a bool array, as in `tfattn.attend`.
             bias: a bias object or a float array, as in `tfattn.attend`.
             dropout: probability in [0, 1) of dropping a weight.
@@ -416,7 +418,7 @@ class MultiHeadAttention(AttentionLayer):
         _checks.same_size(who, "values", values.shape[2], "keys", keys.shape[2])
         _checks.probability(who, "dropout", dropout)
         shape = (query.shape[0], self.num_heads, query.shape[1], keys.shape[2])
-        mask = softmax.rule_of(who, shape, mask)
+        mask = softmax.mask_of(who, shape, mask)
         if bias is not None:
             bias = biases.checked(who, bias, shape)
         window = self._window()
@@ -478,34 +480,9 @@ class MultiHeadAttention(AttentionLayer):
     def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
-            "num_heads": self.num_heads,
-            "key_dim": self.key_dim,
-            "value_dim": self.value_dim,
-            "use_bias": self.use_bias,
             "output_shape": self._output_shape,
-            "score": serialized(self.score),
-            "num_key_value_heads": self.num_key_value_heads,
-            "positions": serialized(self.positions),
-            "attention_axes": self.attention_axes,
-            "sliding_window": self.sliding_window,
-            "flash_attention": self.flash_attention,
-            "use_gate": self.use_gate,
-            "normalizer": serialized(self.normalizer),
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-            "output_kernel_initializer": keras.initializers.serialize(
-                self.output_kernel_initializer
-            ),
-            "bias_initializer": keras.initializers.serialize(self.bias_initializer),
-            "kernel_regularizer": keras.regularizers.serialize(self.kernel_regularizer),
-            "bias_regularizer": keras.regularizers.serialize(self.bias_regularizer),
             "activity_regularizer": keras.regularizers.serialize(self._activity_regularizer),
-            "kernel_constraint": keras.constraints.serialize(self.kernel_constraint),
-            "bias_constraint": keras.constraints.serialize(self.bias_constraint),
         }
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "MultiHeadAttention":
-        return cls(**deserialized(config, "score", "positions", "normalizer"))
 
 
 def _heads_first(heads: Tensor) -> Tensor:
@@ -522,6 +499,6 @@ def _checked_features(who: str, output_shape: Any) -> int | tuple[int, ...] | No
     if not isinstance(output_shape, list | tuple):
         return _checks.positive_int(who, "output_shape", output_shape)
     if not output_shape:
-        _checks.fail(who, "output_shape", "be a positive integer, or some of them", output_shape)
+        _checks.fail(who, "output_shape", "be one or more positive integers", output_shape)
     sizes = tuple(_checks.positive_int(who, "output_shape", size) for size in output_shape)
     return sizes if len(sizes) > 1 else sizes[0]

@@ -80,7 +80,7 @@ class NadarayaWatson(NamedAttention):
         self.leave_one_out = _checks.boolean("NadarayaWatson", "leave_one_out", leave_one_out)
 
     def current_bandwidth(self) -> Tensor:
-        """The present bandwidth, after any training: a scalar, or `(D,)`."""
+        """The current bandwidth: a scalar, or `(D,)`."""
         return self.score.current_bandwidth()
 
     def pool(self, call: AttentionCall) -> tuple[Tensor, Tensor | None]:
@@ -94,14 +94,4 @@ class NadarayaWatson(NamedAttention):
         return super().pool(call.replace(value=value, mask=mask))
 
     def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "kernel": kernels.serialize(self.kernel),
-            "bandwidth": self.bandwidth,
-            "trainable_bandwidth": self.trainable_bandwidth,
-            "leave_one_out": self.leave_one_out,
-        }
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "NadarayaWatson":
-        return cls(**kernels.with_kernel(config))
+        return {**super().get_config(), "kernel": kernels.serialize(self.kernel)}

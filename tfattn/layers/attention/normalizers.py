@@ -8,10 +8,10 @@ import keras
 from tfattn import _checks
 from tfattn._types import Shape, Tensor
 from tfattn.core import normalizers
-from tfattn.layers.configs import keras_object
+from tfattn.layers.configs import Configured, keras_object
 
 
-class Normalizer(keras.layers.Layer):
+class Normalizer(Configured, keras.layers.Layer):
     """Base of all normalizers, which turn scores into weights. This class itself is the softmax.
 
     `Attention(normalizer=...)` and `MultiHeadAttention(normalizer=...)` take a normalizer, which
@@ -57,7 +57,7 @@ class AttentionSinks(Normalizer):
     key. The weights of a row sum to less than 1. Streams like the softmax.
 
     Args:
-        initializer: of the sinks. The default, "zeros", is like one more key of score 0.
+        initializer: initializer of the sinks. "zeros" is like one more key of score 0.
         **kwargs: `name`, `dtype` of `keras.layers.Layer`.
     Example:
         >>> attention = MultiHeadAttention(num_heads=2, key_dim=4, normalizer=AttentionSinks())
@@ -87,10 +87,6 @@ class AttentionSinks(Normalizer):
 
     def row_scale(self, log_sum_exp: Tensor) -> Tensor:
         return normalizers.sink_scale(log_sum_exp, self.sinks)
-
-    def get_config(self) -> dict[str, Any]:
-        initializer = keras.initializers.serialize(self.initializer)
-        return {**super().get_config(), "initializer": initializer}
 
 
 @keras.saving.register_keras_serializable("tfattn")
@@ -138,9 +134,6 @@ class TopKSoftmax(Normalizer):
         super().__init__(**kwargs)
         self.k = _checks.positive_int("TopKSoftmax", "k", k)
         self.function = normalizers.top_k(self.k)
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "k": self.k}
 
 
 def checked_normalizer(who: str, normalizer: Any) -> Normalizer | None:

@@ -1,4 +1,4 @@
-"""A sequence of any length as one vector, or as a few."""
+"""Pooling of sequences of any length by attention."""
 
 from typing import Any
 
@@ -13,10 +13,8 @@ from tfattn.core.masks import Mask
 from tfattn.layers.attention.base import AttentionLayer
 from tfattn.layers.attention.single_head import Attention
 from tfattn.layers.calls import CheckedCall
-from tfattn.layers.configs import LayerTemplate, deserialized, keras_object, serialized
+from tfattn.layers.configs import LayerTemplate, keras_object, serialized
 from tfattn.layers.specs import spec_of_call
-
-__all__ = ["AttentionPooling"]
 
 
 @keras.saving.register_keras_serializable("tfattn")
@@ -30,7 +28,7 @@ class AttentionPooling(CheckedCall, keras.layers.Layer):
     were added to them.
 
     Args:
-        num_queries: positive int, K. None has one query, and an output without the axis of queries.
+        num_queries: positive int, K. None for one query, and an output without the axis of queries.
         attention: an attention layer, for another score, heads or normalizer: with
             `MultiHeadAttention` each head has its own map of the queries. The layer uses a copy of
             it. Defaults to `Attention()`: weights softmax(learned · tokenᵀ / √D), and a mean of the
@@ -52,8 +50,8 @@ class AttentionPooling(CheckedCall, keras.layers.Layer):
         where K is 1 without `num_queries`. `MultiHeadAttention` has its `output_shape`, or the
         width of the keys, in place of Dv. Where every token is masked, the mean is 0.
     Raises:
-        ValueError: `num_queries` is not a positive int, `attention` is no attention layer, or an
-            argument of the call does not fit.
+        ValueError: `num_queries` is not a positive int, `attention` is not an attention layer, or
+            an argument of the call does not fit.
     Example:
         >>> tokens = np.ones((2, 7, 8), "float32")
         >>> tuple(AttentionPooling()(tokens, valid_lens=[7, 3]).shape)
@@ -98,6 +96,8 @@ class AttentionPooling(CheckedCall, keras.layers.Layer):
     def build(self, value_shape: Shape, key_shape: Shape | None = None) -> None:
         key_shape = value_shape if key_shape is None else key_shape
         self._check_shapes(value_shape, key_shape)
+        name = "value" if key_shape is value_shape else "key"
+        _checks.known_width(type(self).__name__, name, key_shape)
         queries = (self.num_queries or 1, key_shape[-1])
         self.query = self.add_weight(
             shape=queries, initializer=self.query_initializer, name="query"
@@ -150,16 +150,7 @@ class AttentionPooling(CheckedCall, keras.layers.Layer):
     compute_output_spec = spec_of_call
 
     def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "num_queries": self.num_queries,
-            "attention": serialized(self._template.layer),
-            "query_initializer": keras.initializers.serialize(self.query_initializer),
-        }
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "AttentionPooling":
-        return cls(**deserialized(config, "attention"))
+        return {**super().get_config(), "attention": serialized(self._template.layer)}
 
     def _check_shapes(self, value_shape: Shape, key_shape: Shape) -> None:
         who = type(self).__name__

@@ -16,7 +16,6 @@ from tfattn import _checks
 from tfattn._types import Shape, Tensor
 from tfattn.core import kernels, products, scores, symbolic
 from tfattn.layers.calls import CheckedCall
-from tfattn.layers.configs import deserialized, serialized
 from tfattn.layers.sharing import build_part, check_unshared
 from tfattn.layers.specs import spec_of_call
 
@@ -56,6 +55,8 @@ class Score(CheckedCall, keras.layers.Layer):
 
     def build(self, query_shape: Shape, key_shape: Shape) -> None:
         """Creates any weights, for operands of these shapes."""
+        for name, shape in (("query", query_shape), ("key", key_shape)):
+            _checks.known_width(type(self).__name__, name, shape)
         if self.same_width and query_shape[-1] != key_shape[-1]:
             others = "(AdditiveScore and BilinearScore take other widths)"
             expected = f"be as wide as `query`, {query_shape[-1]} {others}"
@@ -129,10 +130,9 @@ class DotProductScore(Score):
     def prepare_query(self, query: Tensor) -> Tensor:
         # Scaling the query costs T · D; scaling the scores would cost T · S, and overflows sooner
         # in half precision.
+        if self.scale is None:  # the layer may be called on other shapes than it was built for
+            _checks.known_width("DotProductScore", "query", query.shape)
         return query * (query.shape[-1] ** -0.5 if self.scale is None else self.scale)
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "scale": self.scale}
 
 
 @keras.saving.register_keras_serializable("tfattn")
@@ -156,7 +156,7 @@ class NormalizedDotProductScore(Score):
         [2. 2. 2.]
 
     Source: Henry et al. 2020, arXiv:2010.04245; Dehghani et al. 2023, arXiv:2302.05442, section
-    2.1. Differs from the first, which divides by the length and learns one scale (`CosineScore`
+    2.1. Differs from the first, which divides by the L2 norm and learns one scale (`CosineScore`
     with `trainable_temperature`), and from the second, which takes a layer norm.
     """
 
@@ -175,7 +175,7 @@ class NormalizedDotProductScore(Score):
         self.key_gain = self.add_weight(name="key_gain", **options)
 
     def prepare_query(self, query: Tensor) -> Tensor:
-        scale = self.scale or query.shape[-1] ** -0.5
+        scale = self.scale or self.query_gain.shape[0] ** -0.5
         return self._normalized(query, self.query_gain) * scale
 
     def prepare_key(self, key: Tensor) -> Tensor:
@@ -183,9 +183,6 @@ class NormalizedDotProductScore(Score):
 
     def _normalized(self, tokens: Tensor, gain: keras.Variable) -> Tensor:
         return ops.rms_normalization(tokens, scale=gain, axis=-1, epsilon=self.epsilon)
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "scale": self.scale, "epsilon": self.epsilon}
 
 
 @keras.saving.register_keras_serializable("tfattn")
@@ -239,13 +236,6 @@ class SoftCapScore(Score):
         check_unshared(self, "score")
         return super().get_build_config()
 
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "cap": self.cap, "score": serialized(self.score)}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "SoftCapScore":
-        return cls(**deserialized(config, "score"))
-
 
 @keras.saving.register_keras_serializable("tfattn")
 class AdditiveScore(Score):
@@ -276,6 +266,7 @@ class AdditiveScore(Score):
         self.units = _checks.positive_int("AdditiveScore", "units", units)
 
     def build(self, query_shape: Shape, key_shape: Shape) -> None:
+        super().build(query_shape, key_shape)
         self.query_kernel = _add_matrix(self, "query_kernel", query_shape, self.units)
         self.key_kernel = _add_matrix(self, "key_kernel", key_shape, self.units)
         self.score_kernel = _add_matrix(self, "score_kernel", (*query_shape[:-1], self.units), 1)
@@ -289,9 +280,6 @@ class AdditiveScore(Score):
     def parameters(self) -> tuple[Tensor, ...]:
         # Keras casts weights automatically, except symbolic weights on PyTorch.
         return (ops.cast(self.score_kernel, self.compute_dtype),)
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "units": self.units}
 
 
 @keras.saving.register_keras_serializable("tfattn")
@@ -312,6 +300,7 @@ class BilinearScore(Score):
     """
 
     def build(self, query_shape: Shape, key_shape: Shape) -> None:
+        super().build(query_shape, key_shape)
         self.kernel = _add_matrix(self, "kernel", query_shape, key_shape[-1])
 
     def prepare_query(self, query: Tensor) -> Tensor:
@@ -381,13 +370,6 @@ class CosineScore(Score):
     def prepare_key(self, key: Tensor) -> Tensor:
         return _unit(key)
 
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "temperature": self.temperature,
-            "trainable_temperature": self.trainable_temperature,
-        }
-
 
 @keras.saving.register_keras_serializable("tfattn")
 class KernelScore(Score):
@@ -415,7 +397,7 @@ class KernelScore(Score):
         [[[-0.5 -2. ]]]
 
     Source: Nadaraya 1964; Watson 1964; kernels, Wasserman, All of Nonparametric Statistics,
-    4.2, which has no triangular one.
+    4.2, which has no triangular kernel.
     """
 
     same_width = True
@@ -463,16 +445,7 @@ class KernelScore(Score):
         return self.prepare_query(key)  # also divided by the bandwidth
 
     def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "kernel": kernels.serialize(self.kernel),
-            "bandwidth": self.bandwidth,
-            "trainable_bandwidth": self.trainable_bandwidth,
-        }
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "KernelScore":
-        return cls(**kernels.with_kernel(config))
+        return {**super().get_config(), "kernel": kernels.serialize(self.kernel)}
 
 
 def checked_smoothing(

@@ -10,7 +10,6 @@ from tfattn.core.call import AttentionCall
 from tfattn.layers.attention.base import AttentionLayer
 from tfattn.layers.attention.normalizers import Normalizer, checked_normalizer
 from tfattn.layers.attention.scores import AdditiveScore, BilinearScore, DotProductScore, Score
-from tfattn.layers.configs import deserialized, serialized
 from tfattn.layers.sharing import build_part
 
 
@@ -90,14 +89,6 @@ class Attention(AttentionLayer):
     def pool(self, call: AttentionCall) -> tuple[Tensor, Tensor | None]:
         return self.run(call, self.score)
 
-    def get_config(self) -> dict[str, Any]:
-        parts = {"score": serialized(self.score), "normalizer": serialized(self.normalizer)}
-        return {**super().get_config(), **parts}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "Attention":
-        return cls(**deserialized(config, "score", "normalizer"))
-
 
 def checked_score(who: str, score: Any) -> Score | None:
     """`score`, if it is a score layer or None."""
@@ -115,13 +106,8 @@ class NamedAttention(Attention):
     """An attention layer whose score is made from its own arguments, and not passed in."""
 
     def get_config(self) -> dict[str, Any]:
-        config = super().get_config()
-        del config["score"], config["normalizer"]
-        return config
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "NamedAttention":
-        return cls(**config)
+        given = super().get_config()
+        return {name: given[name] for name in given if name != "score"}
 
 
 @keras.saving.register_keras_serializable("tfattn")
@@ -163,9 +149,6 @@ class DotProductAttention(NamedAttention):
         super().__init__(score=score, dropout=dropout, seed=seed, **kwargs)
         self.scale = scale
 
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "scale": self.scale}
-
 
 @keras.saving.register_keras_serializable("tfattn")
 class AdditiveAttention(NamedAttention):
@@ -200,9 +183,6 @@ class AdditiveAttention(NamedAttention):
         score = AdditiveScore(units, dtype=kwargs.get("dtype"), name="score")
         super().__init__(score=score, dropout=dropout, seed=seed, **kwargs)
         self.units = units
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "units": self.units}
 
 
 @keras.saving.register_keras_serializable("tfattn")

@@ -66,11 +66,11 @@ class _PositionalEncoding(CheckedCall, keras.layers.Layer):
             _checks.broadcasts(who, "positions", tokens.shape, inputs.shape[:2], "(T,) or (B, T)")
         positions = ops.cast(start, "int32") + ops.cast(tokens, "int32")  # (T,) or (B, T)
         if self.max_length is not None:
-            there = known(positions)
-            if there is not None and there.size:
-                most = max(most, int(np.max(there)) + 1)
-                if np.min(there) < 0:
-                    _checks.fail(who, "positions", "be at least 0", int(np.min(there)))
+            values = known(positions)
+            if values is not None and values.size:
+                most = max(most, int(np.max(values)) + 1)
+                if np.min(values) < 0:
+                    _checks.fail(who, "positions", "be at least 0", int(np.min(values)))
             if most > self.max_length:
                 expected = f"have at most `max_length`={self.max_length} positions, counted from 0"
                 _checks.fail(who, "inputs", expected, most)
@@ -81,9 +81,6 @@ class _PositionalEncoding(CheckedCall, keras.layers.Layer):
         return tuple(inputs_shape)
 
     compute_output_spec = spec_of_call
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "input_scale": self.input_scale}
 
 
 @keras.saving.register_keras_serializable("tfattn")
@@ -102,7 +99,7 @@ class SinusoidalPositionalEncoding(_PositionalEncoding):
         input_scale: positive number by which the inputs are multiplied first, √D in the
             Transformer. `embedding * scale` outside the layer would lose the implicit mask of the
             embedding.
-        max_wavelength: positive number; wavelengths run from 2π to 2π times this.
+        max_wavelength: positive number; wavelengths run from 2π to 2π · max_wavelength.
     Call arguments:
         inputs: float `(B, T, D)`; odd widths end with a sine.
         start_index: position of the first token, for decoding step by step: an int, or an integer
@@ -140,9 +137,6 @@ class SinusoidalPositionalEncoding(_PositionalEncoding):
         both = ops.stack([ops.sin(angles), ops.cos(angles)], axis=-1)  # (..., ⌈D/2⌉, 2)
         flat = ops.reshape(both, (*ops.shape(positions), 2 * pairs))
         return flat[..., :width]  # (..., D)
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "max_wavelength": self.max_wavelength}
 
 
 @keras.saving.register_keras_serializable("tfattn")
@@ -182,6 +176,7 @@ class LearnedPositionalEncoding(_PositionalEncoding):
         self.initializer = keras_object("LearnedPositionalEncoding", "initializer", initializer)
 
     def build(self, inputs_shape: Shape) -> None:
+        _checks.known_width(type(self).__name__, "inputs", inputs_shape)
         self.embeddings = self.add_weight(
             name="embeddings",
             shape=(self.max_length, inputs_shape[-1]),
@@ -190,10 +185,3 @@ class LearnedPositionalEncoding(_PositionalEncoding):
 
     def encode(self, positions: Tensor, width: int) -> Tensor:
         return nan_outside(ops.take(self.embeddings, positions, axis=0), positions, self.max_length)
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "max_length": self.max_length,
-            "initializer": keras.initializers.serialize(self.initializer),
-        }

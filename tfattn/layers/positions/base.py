@@ -4,8 +4,10 @@ from typing import Any
 
 import keras
 
+from tfattn.layers.configs import Configured
 
-class HeadPositions(keras.layers.Layer):
+
+class HeadPositions(Configured, keras.layers.Layer):
     """Base of positions that rotate the heads of queries and keys, or add a bias to the scores.
 
         score(turn(query_t), turn(key_s)) + bias(t, s)

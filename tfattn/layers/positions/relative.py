@@ -27,7 +27,7 @@ class RelativePositionBias(HeadPositions):
         num_buckets: int of at least 2, or even and at least 4 where `bidirectional`.
         max_distance: positive int, the distance in tokens at which the last bucket begins.
         bidirectional: whether keys after the query have half of the buckets; for decoders, False.
-        initializer: of the table. Defaults to a normal of standard deviation 0.02.
+        initializer: initializer of the table. Defaults to `RandomNormal(stddev=0.02)`.
         **kwargs: `name`, `dtype` of `keras.layers.Layer`.
     Raises:
         ValueError: the buckets are too few, or odd in number though `bidirectional`;
@@ -75,12 +75,3 @@ class RelativePositionBias(HeadPositions):
 
     def bias(self) -> Bias:
         return biases.relative(self.table, self.bidirectional, self.max_distance)
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "num_buckets": self.num_buckets,
-            "max_distance": self.max_distance,
-            "bidirectional": self.bidirectional,
-            "initializer": keras.initializers.serialize(self.initializer),
-        }

@@ -7,9 +7,8 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn._types import Shape, Size, Tensor
-from tfattn.layers.configs import deserialized, serialized
 from tfattn.layers.positions.base import HeadPositions
-from tfattn.layers.positions.scalings import Scaling, plain
+from tfattn.layers.positions.scalings import Scaling, unscaled_frequencies
 
 
 @keras.saving.register_keras_serializable("tfattn")
@@ -99,7 +98,7 @@ class RotaryPositions(HeadPositions):
         if not isinstance(start, int):
             start = ops.cast(start, "int32")
         if self.scaling is None:
-            frequencies, magnitude = plain(self.base, width), 1.0
+            frequencies, magnitude = unscaled_frequencies(self.base, width), 1.0
         else:
             length = start + tokens
             frequencies = self.scaling.frequencies(self.base, width, length)
@@ -128,19 +127,6 @@ class RotaryPositions(HeadPositions):
             return ops.concatenate([first, second], axis=-1)
         shape = (*ops.shape(first)[:3], 2 * first.shape[-1])
         return ops.reshape(ops.stack([first, second], axis=-1), shape)
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "base": self.base,
-            "rotary_dim": self.rotary_dim,
-            "scaling": serialized(self.scaling),
-            "interleaved": self.interleaved,
-        }
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "RotaryPositions":
-        return cls(**deserialized(config, "scaling"))
 
 
 def _rotated(first, second, cos, sin):

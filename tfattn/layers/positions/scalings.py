@@ -18,12 +18,13 @@ import numpy as np
 from keras import ops
 
 from tfattn import _checks
+from tfattn._arguments import constructor_arguments
 from tfattn._types import Size, Tensor
 
 __all__ = ["Scaling", "dynamic", "linear", "llama3", "yarn"]
 
 
-def plain(base: float, width: int) -> np.ndarray:
+def unscaled_frequencies(base: float, width: int) -> np.ndarray:
     """Unscaled frequencies in radians per token: base^(−2j/width) for pair j."""
     return base ** (-2.0 * np.arange(width // 2) / width)
 
@@ -31,8 +32,8 @@ def plain(base: float, width: int) -> np.ndarray:
 class Scaling:
     """Base of all scalings: the frequency of each pair of features.
 
-    A subclass defines `frequencies`, and `get_config` if its constructor has arguments. Register it
-    with Keras to save it.
+    A subclass defines `frequencies`, and keeps its constructor's arguments as attributes of their
+    names. Register it with Keras to save it.
 
     Attributes:
         magnitude: factor of the rotated features.
@@ -57,7 +58,7 @@ class Scaling:
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments, as JSON types."""
-        return {}
+        return {name: getattr(self, name) for name in constructor_arguments(self)}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "Scaling":
@@ -89,10 +90,7 @@ class linear(Scaling):
         self.factor = _checks.positive_number("scalings.linear", "factor", factor)
 
     def frequencies(self, base: float, width: int, length: Size) -> np.ndarray:
-        return plain(base, width) / self.factor
-
-    def get_config(self) -> dict[str, Any]:
-        return {"factor": self.factor}
+        return unscaled_frequencies(base, width) / self.factor
 
 
 @_registered
@@ -132,17 +130,15 @@ class dynamic(Scaling):
         # base'^(−2j/D) as two factors, of which the first is computed in float64.
         exponents = -2.0 * np.arange(width // 2) / max(1, width - 2)
         if isinstance(length, int):
-            return plain(base, width) * self._growth(max(length, self.original_length)) ** exponents
+            growth = self._growth(max(length, self.original_length))
+            return unscaled_frequencies(base, width) * growth**exponents
         length = ops.cast(ops.maximum(length, self.original_length), "float32")
         length = ops.expand_dims(length, -1)
         growth = ops.power(self._growth(length), ops.cast(exponents, "float32"))
-        return ops.cast(plain(base, width), "float32") * growth
+        return ops.cast(unscaled_frequencies(base, width), "float32") * growth
 
     def _growth(self, length):
         return length * (self.factor / self.original_length) - (self.factor - 1.0)
-
-    def get_config(self) -> dict[str, Any]:
-        return {"factor": self.factor, "original_length": self.original_length}
 
 
 @_registered
@@ -200,22 +196,19 @@ class yarn(Scaling):
         return 0.1 * math.log(self.factor) + 1.0
 
     def frequencies(self, base: float, width: int, length: Size) -> np.ndarray:
-        first, last = (self._pair(turns, base, width) for turns in (self.beta_fast, self.beta_slow))
+        periods = (self.beta_fast, self.beta_slow)
+        first, last = (self._pair(number, base, width) for number in periods)
         if self.truncate:
             first, last = math.floor(first), math.ceil(last)
         first, last = max(first, 0), min(last, width - 1)
         ramp = (np.arange(width // 2) - first) / (last - first if last != first else 1e-3)
         ramp = np.clip(ramp, 0.0, 1.0)
-        return plain(base, width) * (1.0 - ramp + ramp / self.factor)
+        return unscaled_frequencies(base, width) * (1.0 - ramp + ramp / self.factor)
 
-    def _pair(self, turns, base, width):
-        """The index, maybe fractional, of the pair with `turns` periods in training."""
-        wavelength = self.original_length / turns
+    def _pair(self, periods, base, width):
+        """The index, maybe fractional, of the pair with `periods` periods in training."""
+        wavelength = self.original_length / periods
         return width * math.log(wavelength / (2.0 * math.pi)) / (2.0 * math.log(base))
-
-    def get_config(self) -> dict[str, Any]:
-        names = ("factor", "original_length", "beta_fast", "beta_slow", "attention_factor")
-        return {**{name: getattr(self, name) for name in names}, "truncate": self.truncate}
 
 
 @_registered
@@ -223,9 +216,9 @@ class llama3(Scaling):
     """Llama 3.1's scaling: like `yarn`, with a ramp over the number of periods.
 
         frequency_j = base^(−2j/D) · (kept_j + (1 − kept_j) / factor)
-        kept_j      = (turns_j − low_freq_factor) / (high_freq_factor − low_freq_factor), in [0, 1]
+        kept_j      = (n_j − low_freq_factor) / (high_freq_factor − low_freq_factor), in [0, 1]
 
-    turns_j is the number of periods of pair j in `original_length` tokens.
+    n_j is the number of periods of pair j in `original_length` tokens.
 
     Args:
         factor: positive number, the length of the longest sequences relative to training.
@@ -256,15 +249,11 @@ class llama3(Scaling):
         self.original_length = _checks.positive_int(who, "original_length", original_length)
 
     def frequencies(self, base: float, width: int, length: Size) -> np.ndarray:
-        unscaled = plain(base, width)
-        turns = self.original_length * unscaled / (2.0 * math.pi)  # in training
+        unscaled = unscaled_frequencies(base, width)
+        periods = self.original_length * unscaled / (2.0 * math.pi)  # in training
         low, high = self.low_freq_factor, self.high_freq_factor
-        kept = np.clip((turns - low) / (high - low), 0.0, 1.0)
+        kept = np.clip((periods - low) / (high - low), 0.0, 1.0)
         return unscaled * (kept + (1.0 - kept) / self.factor)
-
-    def get_config(self) -> dict[str, Any]:
-        names = ("factor", "low_freq_factor", "high_freq_factor", "original_length")
-        return {name: getattr(self, name) for name in names}
 
 
 def _at_least_1(who, argument, value):

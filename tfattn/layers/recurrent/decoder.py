@@ -11,7 +11,6 @@ from tfattn.core import pairs, products, softmax
 from tfattn.layers.attention import recording
 from tfattn.layers.attention.scores import AdditiveScore, Score
 from tfattn.layers.attention.single_head import checked_score
-from tfattn.layers.configs import serialized
 from tfattn.layers.masks import padding_mask
 from tfattn.layers.recurrent.recurrence import loop, split_cell, state_sizes
 from tfattn.layers.recurrent.stack import RecurrentStack
@@ -71,9 +70,9 @@ class RecurrentDecoder(RecurrentStack):
         ((1, 3, 4), (1, 3, 7))
 
     Source: Bahdanau, Cho, Bengio 2015, arXiv:1409.0473, section 3.1 and appendix A.2.2; the default
-    sizes are theirs. Differs from it in the GRU, whose reset gate acts after the recurrent product,
-    as in Keras, and in the output: a tanh over the new state as in Luong, Pham, Manning 2015,
-    arXiv:1508.04025, equation 5, where Bahdanau's paper has a maxout over the old state.
+    sizes are the paper's. Differs from it in the GRU, whose reset gate acts after the recurrent
+    product, as in Keras, and in the output: a tanh over the new state as in Luong, Pham, Manning
+    2015, arXiv:1508.04025, equation 5, where Bahdanau's paper has a maxout over the old state.
     """
 
     call_axes = {"ids": "BT", "memory": "BSE", "memory_mask": "BS"}
@@ -128,8 +127,8 @@ class RecurrentDecoder(RecurrentStack):
         memory = ops.cast(memory, self.compute_dtype)
         if memory_mask is not None:
             # Despite a weight of 0, NaN in padding would reach the gradient: 0 · NaN is NaN.
-            seen = ops.expand_dims(self._checked_mask(memory_mask, memory), -1)
-            memory = ops.where(seen, memory, 0.0)
+            real = ops.expand_dims(self._checked_mask(memory_mask, memory), -1)
+            memory = ops.where(real, memory, 0.0)
         return memory, self.score.prepare_key(memory)
 
     def call(
@@ -183,7 +182,7 @@ class RecurrentDecoder(RecurrentStack):
         if initial_state is None:
             return zeros
         wanted = [[size] for cell in self.cells for size in state_sizes(cell)]
-        letters = "(B, units), lists of them by layer"
+        letters = "(B, units), in a list per layer"
         for state in keras.tree.flatten(initial_state):
             _checks.array("RecurrentDecoder", "initial_state", state, letters)
         given = [list(state.shape[1:]) for state in keras.tree.flatten(initial_state)]
@@ -207,9 +206,6 @@ class RecurrentDecoder(RecurrentStack):
     def get_build_config(self) -> dict[str, Any] | None:
         check_unshared(self, "score")
         return super().get_build_config()
-
-    def get_config(self) -> dict:
-        return {**super().get_config(), "score": serialized(self.score)}
 
 
 class _DecoderStep:

@@ -56,8 +56,8 @@ class RecurrentEncoder(RecurrentStack):
         ((1, 3, 16), (1, 16))
 
     Source: Bahdanau, Cho, Bengio 2015, arXiv:1409.0473, section 3.2 and appendix A.2.1; the default
-    sizes are theirs. Differs from it in the GRU, whose reset gate acts after the recurrent product,
-    as in Keras.
+    sizes are the paper's. Differs from it in the GRU, whose reset gate acts after the recurrent
+    product, as in Keras.
     """
 
     call_axes = {"ids": "BT"}
@@ -124,9 +124,6 @@ class RecurrentEncoder(RecurrentStack):
 
     def compute_output_shape(self, ids_shape: Shape) -> Shape:
         return (*ids_shape, self.output_width)
-
-    def get_config(self) -> dict:
-        return {**super().get_config(), "bidirectional": self.bidirectional}
 
 
 def _concatenated(tensors: Sequence[Tensor]) -> Tensor:

@@ -173,15 +173,10 @@ def checked_cell(who: str, cell: type) -> type[keras.layers.Layer]:
     return cell
 
 
-def cell_name(cell: type[keras.layers.Layer]) -> str:
-    """The name of a cell class in configs: its name in `keras.layers`, or its registered name."""
-    return keras.saving.get_registered_name(cell)
-
-
-def cell_class(name: str) -> type[keras.layers.Layer]:
-    """The cell class with this name, see `cell_name`."""
+def cell_class(who: str, name: str) -> type[keras.layers.Layer]:
+    """The cell class with this name in `keras.layers`, or with this registered name."""
     cell = keras.saving.get_registered_object(name) or getattr(keras.layers, name, None)
     if cell is None:
         expected = "be a cell of keras.layers, or the registered name of a class"
-        _checks.fail("cell", "name", expected, name)
+        _checks.fail(who, "cell", expected, name)
     return cell

@@ -8,10 +8,10 @@ from keras import ops
 from tfattn import _checks
 from tfattn._types import Tensor
 from tfattn.layers.calls import CheckedCall
-from tfattn.layers.configs import deserialized, part_seed, serialized
+from tfattn.layers.configs import part_seed
 from tfattn.layers.dropout import Dropout
 from tfattn.layers.masks import padding_mask
-from tfattn.layers.recurrent.recurrence import cell_class, cell_name, checked_cell, state_sizes
+from tfattn.layers.recurrent.recurrence import cell_class, checked_cell, state_sizes
 from tfattn.layers.specs import spec_of_call
 from tfattn.layers.tables import ids_below, nan_outside
 
@@ -86,19 +86,10 @@ class RecurrentStack(CheckedCall, keras.layers.Layer):
     # Not derived from shapes: flags of the call select its results.
     compute_output_spec = spec_of_call
 
-    def get_config(self) -> dict:
-        names = ("vocabulary_size", "width", "units", "num_layers", "dropout", "seed")
-        return {
-            **super().get_config(),
-            **{name: getattr(self, name) for name in names},
-            "cell": cell_name(self.cell),
-            "embedding": serialized(self.embedding),
-        }
-
     @classmethod
     def from_config(cls, config: dict) -> "RecurrentStack":
-        config = {**config, "cell": cell_class(config["cell"])}
-        return cls(**deserialized(config, "score", "embedding"))
+        cell = cell_class(cls.__name__, config["cell"])
+        return super().from_config({**config, "cell": cell})
 
     def _make_dropout(self, name: str) -> Dropout:
         seed = part_seed(self.seed, name)

@@ -6,7 +6,7 @@ import keras
 
 from tfattn import _checks
 from tfattn.layers.calls import CheckedCall
-from tfattn.layers.configs import LayerTemplate, checked_layer, deserialized, serialized
+from tfattn.layers.configs import LayerTemplate, checked_layer
 from tfattn.layers.dropout import Dropout
 from tfattn.layers.transformer.norm import LayerNormalization
 
@@ -98,17 +98,3 @@ class AddNorm(CheckedCall, keras.layers.Layer):
 
     def compute_output_shape(self, inputs_shape, outputs_shape=None):
         return tuple(inputs_shape)
-
-    def get_config(self) -> dict:
-        return {
-            **super().get_config(),
-            "dropout": self.dropout,
-            "norm_first": self.norm_first,
-            "epsilon": self.epsilon,
-            "norm": serialized(self._norm.layer),
-            "seed": self.seed,
-        }
-
-    @classmethod
-    def from_config(cls, config: dict) -> "AddNorm":
-        return cls(**deserialized(config, "norm"))

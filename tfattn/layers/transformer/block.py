@@ -7,7 +7,7 @@ import keras
 from tfattn import _checks
 from tfattn.layers.attention.multi_head import MultiHeadAttention
 from tfattn.layers.calls import CheckedCall
-from tfattn.layers.configs import LayerTemplate, checked_layer, deserialized, part_seed, serialized
+from tfattn.layers.configs import LayerTemplate, checked_layer, part_seed
 from tfattn.layers.specs import spec_of_call
 from tfattn.layers.transformer.add_norm import AddNorm
 from tfattn.layers.transformer.feed_forward import PositionwiseFeedForward
@@ -75,8 +75,7 @@ class TransformerBlock(CheckedCall, keras.layers.Layer):
         who, width = type(self).__name__, query_shape[-1]
         _checks.rank(who, "inputs", query_shape, (3,), "(B, T, D)")
         _checks.rank(who, "memory", value_shape, (3,), "(B, S, D)")
-        if width is None:
-            _checks.fail(who, "inputs", "have a known width", query_shape)
+        _checks.known_width(who, "inputs", query_shape)
         options = self._options(name)
         if self.attention is None:
             _checks.divides(who, "num_heads", self.num_heads, "width of the inputs", width)
@@ -129,24 +128,6 @@ class TransformerBlock(CheckedCall, keras.layers.Layer):
     # Not derived from `compute_output_shape`, which does not include returned weights.
     compute_output_spec = spec_of_call
 
-    def get_config(self) -> dict:
-        return {
-            **super().get_config(),
-            "num_heads": self.num_heads,
-            "hidden_dim": self.hidden_dim,
-            "dropout": self.dropout,
-            "attention_dropout": self.attention_dropout,
-            "norm_first": self.norm_first,
-            "attention": serialized(self._attention.layer),
-            "feed_forward": serialized(self._feed_forward.layer),
-            "norm": serialized(self._norm.layer),
-            "seed": self.seed,
-        }
-
-    @classmethod
-    def from_config(cls, config: dict) -> "TransformerBlock":
-        return cls(**deserialized(config, "attention", "feed_forward", "norm"))
-
     def _options(self, name):
         return {"name": name, "seed": part_seed(self.seed, name), "dtype": self.dtype_policy}
 
@@ -164,6 +145,8 @@ def _size(who, argument, given, part_name, part):
         size = getattr(part, argument, None)
         if given not in (None, size):
             expected = f"match the value of `{part_name}`, {size}, or be omitted"
+            if size is None:
+                expected = f"be omitted, since `{part_name}` has none"
             _checks.fail(who, argument, expected, given)
         return size
     if given is None:

@@ -22,7 +22,7 @@ class TransformerDecoderBlock(TransformerBlock):
     Built without a memory, as for a language model, a block has no cross-attention.
 
     Args: those of `TransformerEncoderBlock`. The copy of `attention` over the memory has no
-    positions, since memory and target count their positions separately.
+    positions or sliding window: positions of target and memory are unrelated.
     Call arguments:
         inputs: float `(B, T, D)`, the target so far.
         memory: float `(B, S, Dm)`, the encoder's output; in every call or in none.
@@ -228,7 +228,7 @@ class TransformerDecoderBlock(TransformerBlock):
 def _written(cache, position, new):
     """A cache `(B, G, L, P)` with `new`, `(B, G, 1, P)`, at `position`.
 
-    Not with `ops.slice_update`, which TensorFlow compiles anew for each number of rows. A position
+    Not with `ops.slice_update`, which TensorFlow compiles again for each number of rows. A position
     beyond L is an error on a CPU, and is ignored under XLA and on a GPU.
     """
     _, _, length, width = ops.shape(cache)

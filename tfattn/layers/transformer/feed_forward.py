@@ -67,6 +67,7 @@ class PositionwiseFeedForward(CheckedCall, keras.layers.Layer):
         if len(input_shape) < 2:
             _checks.fail(who, "inputs", "have shape (B, T, D)", tuple(input_shape))
         _checks.has_width(who, "inputs", input_shape)
+        _checks.known_width(who, "inputs", input_shape)
         self.build_inner(width)
         self.outer = self.dense("outer", self.hidden_dim, self.output_dim or width)
         self.inner_dropout = Dropout(
@@ -84,17 +85,6 @@ class PositionwiseFeedForward(CheckedCall, keras.layers.Layer):
 
     def compute_output_shape(self, input_shape):
         return (*input_shape[:-1], self.output_dim or input_shape[-1])
-
-    def get_config(self) -> dict:
-        return {
-            **super().get_config(),
-            "hidden_dim": self.hidden_dim,
-            "output_dim": self.output_dim,
-            "activation": keras.activations.serialize(self.activation),
-            "dropout": self.dropout,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-            "seed": self.seed,
-        }
 
     def dense(self, name: str, width: int, units: int, activation: Any = None):
         """A built linear map from `width` to `units` features."""

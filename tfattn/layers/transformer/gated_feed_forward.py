@@ -20,7 +20,7 @@ class GatedFeedForward(PositionwiseFeedForward):
 
     Args:
         hidden_dim, output_dim, dropout, seed: as in `PositionwiseFeedForward`.
-        activation: of the gate, name or function, as in Keras: "silu" makes SwiGLU, "gelu" GEGLU,
+        activation: name or function for the gate, as in Keras: "silu" makes SwiGLU, "gelu" GEGLU,
             "relu" ReGLU, "sigmoid" GLU.
         use_bias: whether the three maps have a bias; False in the paper.
         kernel_initializer: initializer of the three matrices, as in Keras.
@@ -69,6 +69,3 @@ class GatedFeedForward(PositionwiseFeedForward):
         hidden = self.gate(rows) * self.inner(rows)  # (B·T, hidden)
         hidden = self.inner_dropout(hidden, training=training)
         return ops.reshape(self.outer(hidden), (*ops.shape(inputs)[:-1], self.outer.units))
-
-    def get_config(self) -> dict:
-        return {**super().get_config(), "use_bias": self.use_bias}

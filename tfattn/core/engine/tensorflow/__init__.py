@@ -7,7 +7,7 @@ computes each block again. Blocks that the mask hides are skipped, and full bloc
 one function with a custom gradient; `run` is the entry point.
 
 Source: Rabe, Staats 2021, arXiv:2112.05682; Dao et al. 2022, arXiv:2205.14135 (FlashAttention).
-Here in matrix products large enough for a CPU, and for any score function.
+The matrix products here are large enough for a CPU, and any score function works.
 
 Only this package, `fused` and `scan` import a backend within `core`, and only when they are used.
 """

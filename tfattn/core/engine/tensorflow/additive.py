@@ -21,10 +21,10 @@ class Additive(AnyScore):
     reciprocal. They overflow for operands far beyond a trained layer's; a block with such a token
     uses r = sigmoid(−2 (q + k)) instead.
 
-    XLA runs a kernel on one core. So a block is cut into strips of queries, which TensorFlow runs
-    in parallel: as many strips as cores in the forward pass, which holds no r; eight in the
-    backward pass, where a kernel holds the r or the slope of its strip, an eighth of the block per
-    core.
+    XLA runs a kernel on one core. So the queries of a block are cut into strips, one kernel each,
+    which TensorFlow runs in parallel. The forward pass, whose kernels hold no r, has a strip per
+    core. The backward pass has `ADDITIVE_STRIPS`, since a kernel holds r or the slope for all pairs
+    of its strip.
     """
 
     def __init__(self, parameters: Sequence[tf.Tensor] = ()):

@@ -1,5 +1,6 @@
 """The bias of one block of pairs, and its gradients."""
 
+import functools
 from collections.abc import Callable, Sequence
 
 import tensorflow as tf
@@ -7,12 +8,40 @@ import tensorflow as tf
 from tfattn._gradients import custom_gradient
 from tfattn.core import pairs
 from tfattn.core.biases import Bias
+from tfattn.core.engine.tensorflow.block_scores import (
+    BlockScore,
+    Product,
+    append_ones,
+    append_shift,
+)
 from tfattn.core.engine.tensorflow.loops import Size, add, size, zeros
 from tfattn.core.engine.tensorflow.tiling import Tiling
-from tfattn.core.masks import Grid
 
 
-class AnyBias:
+class _BlockBias:
+    tiling: Tiling
+
+    def scores(self, score: BlockScore, query: tf.Tensor, key: tf.Tensor, *place: Size, shift=None):
+        """The scores of the block (m, i, j) plus their bias, less `shift` for each query."""
+        scores = self.added(score.scores(self.tiling, query, key), *place)
+        return scores if shift is None else scores - shift
+
+    def vjp(
+        self,
+        score: BlockScore,
+        query: tf.Tensor,
+        key: tf.Tensor,
+        gradient: tf.Tensor,
+        sums,
+        *place: Size,
+    ):
+        """`score.vjp`, and `sums` with the gradient of the bias."""
+        return score.vjp(self.tiling, query, key, gradient), self.add_gradient(
+            sums, gradient, *place
+        )
+
+
+class AnyBias(_BlockBias):
     """Any bias object, differentiated block by block."""
 
     def __init__(self, bias: Bias, parameters: Sequence[tf.Tensor], tiling: Tiling):
@@ -21,52 +50,171 @@ class AnyBias:
         self.tiling = tiling
 
     def added(self, scores: tf.Tensor, m: Size, i: Size, j: Size):
-        """The scores of a block and the bias of theirs."""
+        """The scores of a block plus their bias."""
+        bias = self._on(scores.dtype, m, i, j)
+        return self.tiling.by_group(self.tiling.by_head(scores) + bias)
 
-        def with_bias(grid: Grid):
-            return self.tiling.by_group(self.tiling.by_head(scores) + self._on(grid, scores.dtype))
-
-        return self._of_grid(with_bias, self.tiling.grid(m, i, j))
-
-    def _on(self, grid: Grid, dtype: tf.DType):
-        bias = self.bias.on(grid, *self.parameters)
+    def _on(self, dtype: tf.DType, *place: Size):
+        bias = self.bias.on(self.tiling.grid(*place), *self.parameters)
         return pairs.with_heads(tf.cast(bias, dtype), 4)  # broadcastable to (c, H, t, s)
 
-    def _of_grid(self, function: Callable, grid: Grid):
-        """`function` of the grid, or of a single pair where all pairs have the same bias."""
-        flat = self.bias.is_flat(grid)
-        one = grid._replace(queries=1, keys=1)
-        if isinstance(flat, bool):
-            return function(one if flat else grid)
-        return tf.cond(flat, lambda: function(one), lambda: function(grid))
+    @property
+    def _learned(self):
+        return [x for x in self.parameters if x.dtype.is_floating]
 
     def zeros(self, dtype: tf.DType):
         """Zero gradients of the parameters, to which `add_gradient` adds."""
-        return [tf.zeros_like(x) for x in self.parameters]
+        # In the dtype of the scores: a sum of many blocks in half precision would stall.
+        return [
+            tf.zeros(tf.shape(x), dtype if x.dtype.is_floating else x.dtype)
+            for x in self.parameters
+        ]
 
     def add_gradient(self, sums: list, grad_scores: tf.Tensor, m: Size, i: Size, j: Size):
-        learned = [x for x in self.parameters if x.dtype.is_floating]
-        if not learned:
+        if not self._learned:
             return sums
         grad_scores = self.tiling.by_head(grad_scores)
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(self._learned)
+            scores = tf.zeros_like(grad_scores) + self._on(grad_scores.dtype, m, i, j)
+        return self._plus(sums, tape, scores, grad_scores)
 
-        def gradients(grid: Grid):
-            with tf.GradientTape(watch_accessed_variables=False) as tape:
-                tape.watch(learned)
-                scores = tf.zeros_like(grad_scores) + self._on(grid, grad_scores.dtype)
-            zero = tf.UnconnectedGradients.ZERO
-            found = tape.gradient(scores, learned, grad_scores, zero)
-            # The gradient of a gather is `tf.IndexedSlices`.
-            return [tf.convert_to_tensor(x) for x in found]
-
-        found = iter(self._of_grid(gradients, self.tiling.grid(m, i, j)))
-        return [x + next(found) if x.dtype.is_floating else x for x in sums]
+    def _plus(self, sums: list, tape: tf.GradientTape, target: tf.Tensor, gradient: tf.Tensor):
+        found = tape.gradient(target, self._learned, gradient, tf.UnconnectedGradients.ZERO)
+        # The gradient of a gather is `tf.IndexedSlices`.
+        found = iter([tf.convert_to_tensor(x) for x in found])
+        return [x + tf.cast(next(found), x.dtype) if x.dtype.is_floating else x for x in sums]
 
     def gradients(self, sums: list):
-        return sums
+        both = zip(sums, self.parameters, strict=True)
+        return [tf.cast(x, parameter.dtype) for x, parameter in both]
 
 
-class ArrayBias:
+class FactoredBias(AnyBias):
+    """Any bias under a plain product: in blocks where it has `factors`, the operands get more
+    columns, and no matrix of the bias is made.
+
+    A bias of the distance alone is the same in all blocks along a diagonal. If few diagonals of
+    blocks have no factors, their matrices are made once, and their gradients are added up first.
+    """
+
+    def __init__(self, bias: Bias, parameters: Sequence[tf.Tensor], tiling: Tiling):
+        super().__init__(bias, parameters, tiling)
+        self.diagonals = _kept_diagonals(bias, tiling)
+        self.kept = self._matrices()
+
+    def added(self, scores: tf.Tensor, m: Size, i: Size, j: Size):
+        if not self.diagonals:
+            return super().added(scores, m, i, j)
+        bias = tf.cast(self.kept[self._place(m, i, j)], scores.dtype)
+        return self.tiling.by_group(self.tiling.by_head(scores) + bias)
+
+    def _matrices(self):
+        """The biases of the blocks along `diagonals`, `(diagonals · steps, H or 1, t, s)`."""
+        if not self.diagonals:
+            return None
+        tiling, parts = self.tiling, []
+        for d in self.diagonals:
+            grid = tiling.grid(0, max(d, 0), max(-d, 0))._replace(heads=None)
+            bias = self.bias.on(grid, *self.parameters)
+            # Also `(t, s)`, where the bias has one head.
+            parts.append(tf.reshape(bias, [-1, tiling.rows, tiling.columns]))
+        heads = tiling.heads if self.bias.differs_by_head else 1
+        return tf.reshape(tf.stack(parts), [-1, heads, tiling.rows, tiling.columns])
+
+    def _place(self, m: Size, i: Size, j: Size):
+        steps = self.tiling.head_steps if self.bias.differs_by_head else 1
+        return (i - j - self.diagonals[0]) * steps + m % steps
+
+    def zeros(self, dtype: tf.DType):
+        has_sums = self.diagonals and self._learned
+        return super().zeros(dtype), zeros(tf.cast(self.kept, dtype)) if has_sums else ()
+
+    def add_gradient(self, sums: tuple, grad_scores: tf.Tensor, m: Size, i: Size, j: Size):
+        sums, matrices = sums
+        if not self.diagonals or not self._learned:
+            return super().add_gradient(sums, grad_scores, m, i, j), matrices
+        gradient = tf.reduce_sum(self.tiling.by_head(grad_scores), 0)
+        if not self.bias.differs_by_head:
+            gradient = tf.reduce_sum(gradient, 0, keepdims=True)
+        return sums, add(matrices, self._place(m, i, j), gradient)
+
+    def gradients(self, sums: tuple):
+        sums, matrices = sums
+        if self.diagonals and self._learned:
+            with tf.GradientTape(watch_accessed_variables=False) as tape:
+                tape.watch(self._learned)
+                kept = tf.cast(self._matrices(), matrices.dtype)
+            sums = self._plus(sums, tape, kept, matrices.stack())
+        return super().gradients(sums)
+
+    def scores(self, score: Product, query: tf.Tensor, key: tf.Tensor, *place: Size, shift=None):
+        def by_factors():
+            left, right = self._factors(query, key, *place)
+            operands = tf.concat([query, left], -1), tf.concat([key, right], -1)
+            if shift is not None:
+                operands = append_shift(operands[0], shift), append_ones(operands[1])
+            return score.scores(self.tiling, *operands)
+
+        by_pairs = functools.partial(super().scores, score, query, key, *place, shift=shift)
+        return self._choose(place, by_factors, by_pairs)
+
+    def vjp(
+        self,
+        score: Product,
+        query: tf.Tensor,
+        key: tf.Tensor,
+        gradient: tf.Tensor,
+        sums: tuple,
+        *place: Size,
+    ):
+        def by_factors():
+            with tf.GradientTape(watch_accessed_variables=False) as tape:
+                tape.watch(self._learned)
+                left, right = self._factors(query, key, *place)
+            keys = tf.concat([key, right], -1)
+            both, grad_key, parameters = score.vjp(self.tiling, query, keys, gradient)
+            grad_query, grad_left = tf.split(both, [query.shape[-1], -1], -1)
+            more = self._plus(sums[0], tape, left, grad_left)
+            return (grad_query, grad_key, parameters), (more, sums[1])
+
+        by_pairs = functools.partial(super().vjp, score, query, key, gradient, sums, *place)
+        return self._choose(place, by_factors, by_pairs) if self._learned else by_pairs()
+
+    def _choose(self, place: tuple, by_factors: Callable, by_pairs: Callable):
+        known = self.bias.has_factors(self.tiling.grid(*place))
+        if isinstance(known, bool):
+            return by_factors() if known else by_pairs()
+        return tf.cond(known, by_factors, by_pairs)
+
+    def _factors(self, query: tf.Tensor, key: tf.Tensor, *place: Size):
+        """The factors `(c, G, R, f)` and `(c, G, s, f)`."""
+        tiling = self.tiling
+        left, right = self.bias.factors(tiling.grid(*place), *self.parameters)
+        left, right = tf.cast(left, query.dtype), tf.cast(right, key.dtype)
+        features = left.shape[-1]
+        left = tf.broadcast_to(left, [tiling.chunk, tiling.heads, tiling.rows, features])
+        keys = [tiling.chunk, tiling.groups, tiling.columns, features]
+        return tiling.by_group(left), tf.broadcast_to(right, keys)
+
+
+def _kept_diagonals(bias: Bias, tiling: Tiling):
+    """The diagonals of blocks i − j without factors, if these are few, side by side, and each of
+    one matrix; else none.
+    """
+    sides = tiling.queries, tiling.keys, tiling.rows, tiling.columns
+    if not bias.is_of_distance or not all(isinstance(side, int) for side in sides):
+        return []
+    if tiling.rows != tiling.columns:
+        return []
+    diagonals = range(1 - tiling.key_blocks, tiling.query_blocks)
+    grids = {d: tiling.grid(0, max(d, 0), max(-d, 0)) for d in diagonals}
+    found = [d for d, grid in grids.items() if bias.has_factors(grid) is False]
+    few = len(found) <= 3 and len(found) < len(diagonals)
+    return found if few and found == list(range(found[0], found[-1] + 1) if found else []) else []
+
+
+class ArrayBias(_BlockBias):
     """An array `(B or 1, H or 1, T or 1, S or 1)`, by the blocks of a `Tiling`.
 
     The gradient is held in blocks, and each block of scores adds to one of them: where the array
@@ -86,13 +234,13 @@ class ArrayBias:
             bias = bias[:, None]
         if None not in bias.shape:
             return bias
-        # An unknown size may be 1 at run time, but the gradient needs to know the sizes of 1.
+        # An unknown size may be 1 at run time, but the gradient depends on the axes of size 1.
         wanted = (*(size(query, axis) for axis in range(3)), size(key, 2))
         known = zip(tf.unstack(tf.shape(bias)), bias.shape, wanted, strict=True)
         return _broadcast(bias, [full if static is None else now for now, static, full in known])
 
     def added(self, scores: tf.Tensor, m: Size, i: Size, j: Size):
-        """The scores of a block and the bias of theirs."""
+        """The scores of a block plus their bias."""
         grid = self.tiling.grid(m, i, j)
         bias = grid.columns_of(grid.rows_of(grid.batch_of(self.bias), 2), 3)
         by_head = self.tiling.by_head(scores)  # (c, H, t, s)

@@ -55,8 +55,7 @@ class CallSpec(NamedTuple):
         block: Block,
         by_head: bool,
     ):
-        """The spec, and the tensors: first the differentiable tensors, then those of mask and
-        dropout.
+        """The spec, and the tensors: first the differentiable, then the other tensors.
 
         Args:
             rank: the rank of the user's operands; the operands of `call` have heads.

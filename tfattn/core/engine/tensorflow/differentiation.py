@@ -1,5 +1,6 @@
 """Both passes as one function with a custom gradient, differentiable any number of times."""
 
+import threading
 from collections.abc import Callable, Sequence
 
 import tensorflow as tf
@@ -8,9 +9,9 @@ from tfattn import _checks
 from tfattn._gradients import custom_gradient, is_pushed_forward
 from tfattn.core import biases, pairs
 from tfattn.core import scores as score_functions
-from tfattn.core.engine import sizes
+from tfattn.core.engine import devices, sizes
 from tfattn.core.engine.tensorflow.additive import Additive
-from tfattn.core.engine.tensorflow.block_bias import AnyBias, ArrayBias
+from tfattn.core.engine.tensorflow.block_bias import AnyBias, ArrayBias, FactoredBias
 from tfattn.core.engine.tensorflow.block_scores import AnyScore, CappedProduct, Product
 from tfattn.core.engine.tensorflow.call_spec import Call, CallSpec
 from tfattn.core.engine.tensorflow.local import LocalPasses
@@ -23,6 +24,7 @@ from tfattn.core.scores import facts_of
 
 # From spec and shapes of a call to its traced functions, the oldest first.
 _shared = {}
+_lock = threading.Lock()
 
 
 class Differentiated:
@@ -58,7 +60,7 @@ class Differentiated:
 
             def gradients(*grad_outputs: tf.Tensor):
                 # The gradient of a gather is `tf.IndexedSlices`. Each input becomes a tensor of
-                # the gradient's own graph: the gradient of a branch has no second derivative by
+                # the gradient's own graph: the gradient of a branch has no second derivative for
                 # tensors of the forward graph.
                 inputs = [tf.identity(tf.convert_to_tensor(x)) for x in (*grad_outputs, *tensors)]
                 grads = [*vjp(*inputs), *[None] * (len(tensors) - num_differentiable)]
@@ -111,14 +113,15 @@ class Differentiated:
         if not self.shared:
             return functions
         if not spec.is_shareable:
-            # Inlined in a branch of a choice, it would be differentiated several times.
+            # An inlined function in a branch would be differentiated several times.
             return forward, backward, lambda *inputs: compiled(backward_vjp)(*inputs)
         kind = (spec, *((x.dtype, tuple(x.shape)) for x in tensors))
-        if kind not in _shared:
-            while len(_shared) >= sizes.SHARED_CALLS:
-                del _shared[next(iter(_shared))]  # the oldest; its callers keep a reference
-            _shared[kind] = tuple(map(compiled, functions))
-        return _shared[kind]
+        with _lock:
+            if kind not in _shared:
+                while len(_shared) >= sizes.SHARED_CALLS:
+                    del _shared[next(iter(_shared))]  # the oldest; its callers keep a reference
+                _shared[kind] = tuple(map(compiled, functions))
+            return _shared[kind]
 
 
 def compiled(function: Callable):
@@ -145,10 +148,10 @@ def _backward(spec: CallSpec, saved: tuple, *inputs):
     # Σ_keys weight · ∂weight, subtracted in the gradient of the softmax.
     delta = tf.reduce_sum(grad_output * output, -1, keepdims=True)  # (B, H, T, 1)
     if spec.log_sum_exp:
-        # The derivative of the log of the sum by a score is the weight. A row of −inf has no
-        # weights, and its gradient is arbitrary.
-        of_sums = tf.where(tf.equal(sums[0], HIDDEN), tf.zeros_like(delta), rest[0])
-        delta -= of_sums
+        # The weight is the derivative of the log of the sum with respect to the score. A row of
+        # −inf has no weights, and its gradient is arbitrary.
+        grad_sums = tf.where(tf.equal(sums[0], HIDDEN), tf.zeros_like(delta), rest[0])
+        delta -= grad_sums
     grads = passes.backward(query, key, value, softmax, grad_output, delta)
     return _unguarded(guarded, *grads)
 
@@ -171,17 +174,21 @@ def _passes(spec: CallSpec, tensors):
         score = AnyScore(spec.score, spec.rank, call.parameters)
     independent = facts.heads_independent and not spec.by_head
     tiling = Tiling.of(call.query, call.key, score, call.mask, spec.block, independent)
-    if independent and call.bias is None and facts.is_product:
+    # Local passes slice tokens of known width.
+    if independent and call.bias is None and facts.is_product and call.value.shape[-1] is not None:
         local = LocalPasses.of(
             call.query, call.key, score, call.mask, call.dropout, spec.block, spec.log_sum_exp
         )
         if local is not None:
             return call, local, tiling
     bias = None
-    if isinstance(call.bias, biases.explicit):
+    if type(call.bias) is biases.explicit:
         bias = ArrayBias(*call.bias_parameters, tiling)
     elif call.bias is not None:
-        bias = AnyBias(call.bias, call.bias_parameters, tiling)
+        # On other devices a product may round to fewer digits than positions have.
+        exact = facts.is_product and devices.kind(call.query) == "cpu"
+        form = FactoredBias if exact else AnyBias
+        bias = form(call.bias, call.bias_parameters, tiling)
     passes = BlockwisePasses(tiling, score, call.mask, bias, call.dropout, spec.log_sum_exp)
     return call, passes, tiling
 
@@ -193,10 +200,10 @@ def _guarded(call: Call, tiling: Tiling):
         return query, key, value
     # A finite sum of squares proves the tokens finite, without a test of each.
     clean = tf.math.is_finite(tf.nn.l2_loss(key) + tf.nn.l2_loss(value))
-    nothing = tf.zeros_like(query[..., :1], tf.bool), tf.ones_like(key[..., :1], tf.bool)
+    unchanged = tf.zeros_like(query[..., :1], tf.bool), tf.ones_like(key[..., :1], tf.bool)
     guarded = tf.cond(
         clean,
-        lambda: (query, key, value, *nothing),
+        lambda: (query, key, value, *unchanged),
         lambda: tuple(guard(query, key, value, lambda broken: _sees(call, tiling, broken))),
     )
     return *guarded, clean

@@ -86,7 +86,7 @@ class LocalPasses:
         blocks = ceil(queries, side)
         if side != columns or blocks < (2 if block else sizes.LOCAL_MIN_BLOCKS):
             return None
-        firsts, ends, left = [], [], 0
+        firsts, ends, num_visible = [], [], 0
         for i in range(blocks):
             grid = masks.Grid(queries, keys, i * side, 0, side, keys, aligned=True)
             low, high = ranges.overlap(hooks.key_bounds(mask, grid), (0, keys))
@@ -95,16 +95,16 @@ class LocalPasses:
             if low < high:
                 firsts.append(low // side - i)
                 ends.append(ceil(high, side) - i)
-                left += ends[-1] - firsts[-1]
+                num_visible += ends[-1] - firsts[-1]
         if not firsts:
             return None
         first, count = min(firsts), max(ends) - min(firsts)
         # Where most queries see no key, the plain passes skip more.
-        if count * blocks > sizes.LOCAL_MAX_WASTE * left:
+        if count * blocks > sizes.LOCAL_MAX_WASTE * num_visible:
             return None
         repeats = query.shape[1] // key.shape[1]
         lengths = queries, keys, repeats
-        most_scores = devices.chosen(sizes.BLOCKS, query).local_scores
+        most_scores = devices.entry(sizes.BLOCKS, query).local_scores
         return cls(score, mask, dropout, lengths, side, first, count, most_scores, log_sum_exp)
 
     def forward(self, query: tf.Tensor, key: tf.Tensor, value: tf.Tensor):

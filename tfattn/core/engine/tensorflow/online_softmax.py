@@ -40,7 +40,7 @@ class OnlineSoftmax:
     def prepared(self, values: tf.Tensor):
         return values / tf.cast(tf.maximum(1, self.num_keys), values.dtype)
 
-    def start(self, query: tf.Tensor, width: int):
+    def start(self, query: tf.Tensor, width: Size):
         zero = tf.zeros_like(query[..., :1])  # (c, G, R, 1)
         # The least number and not −inf, since −inf − (−inf) is NaN.
         return zero * tf.zeros([width], zero.dtype), zero + zero.dtype.min, zero
@@ -66,9 +66,9 @@ class OnlineSoftmax:
 
     def result(self, pooled: tf.Tensor, row_max: tf.Tensor, row_sum: tf.Tensor):
         """(output, row_max, row_sum); output and weights are 0 where no key is visible."""
-        nothing = tf.equal(row_sum, 0)
-        row_sum = tf.where(nothing, tf.ones_like(row_sum), row_sum)
-        row_max = tf.where(nothing, tf.constant(_BEYOND_ANY_SCORE, row_max.dtype), row_max)
+        is_empty = tf.equal(row_sum, 0)
+        row_sum = tf.where(is_empty, tf.ones_like(row_sum), row_sum)
+        row_max = tf.where(is_empty, tf.constant(_BEYOND_ANY_SCORE, row_max.dtype), row_max)
         scale = tf.cast(tf.maximum(1, self.num_keys), pooled.dtype)
         if self.dropout is not None:
             scale *= self.dropout.scale
@@ -80,8 +80,8 @@ def log_of_sums(row_max: tf.Tensor, row_sum: tf.Tensor):
 
     Not differentiable, since row_max has no derivative.
     """
-    nothing = tf.equal(row_max, tf.constant(_BEYOND_ANY_SCORE, row_max.dtype))
-    return tf.where(nothing, tf.constant(HIDDEN, row_max.dtype), row_max + tf.math.log(row_sum))
+    is_empty = tf.equal(row_max, tf.constant(_BEYOND_ANY_SCORE, row_max.dtype))
+    return tf.where(is_empty, tf.constant(HIDDEN, row_max.dtype), row_max + tf.math.log(row_sum))
 
 
 def _row_sums(x: tf.Tensor):

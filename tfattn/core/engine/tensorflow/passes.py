@@ -24,7 +24,7 @@ from tfattn.core.engine import sizes
 from tfattn.core.engine.tensorflow.block_bias import BlockBias
 from tfattn.core.engine.tensorflow.block_dropout import BlockDropout
 from tfattn.core.engine.tensorflow.block_scores import BlockScore, append_ones, append_shift
-from tfattn.core.engine.tensorflow.loops import Size, add, loop, zeros
+from tfattn.core.engine.tensorflow.loops import Size, add, loop, size, zeros
 from tfattn.core.engine.tensorflow.online_softmax import HIDDEN, OnlineSoftmax, log_of_sums
 from tfattn.core.engine.tensorflow.tiling import Tiling
 from tfattn.core.engine.tensorflow.visible_keys import VisibleKeys
@@ -93,14 +93,15 @@ class BlockwisePasses:
 
             def over_keys(n: Size, *state):
                 j = visible.at(n)
-                scores = self.score.scores(self.tiling, query, keys[j])
-                if self.bias is not None:
-                    scores = self.bias.added(scores, m, i, j)
+                if self.bias is None:
+                    scores = self.score.scores(self.tiling, query, keys[j])
+                else:
+                    scores = self.bias.scores(self.score, query, keys[j], m, i, j)
                 scores = self._masked(scores, m, i, j, visible)
                 return softmax.update(*state, scores, prepared[j], self._number(m, i, j))
 
             state = loop(
-                visible.first, visible.end, over_keys, *softmax.start(query, values.shape[-1])
+                visible.first, visible.end, over_keys, *softmax.start(query, size(values, -1))
             )
             found = softmax.result(*state)
             return [array.write(i, x) for array, x in zip(arrays, found, strict=True)]
@@ -188,9 +189,8 @@ class BlockwisePasses:
                 j = visible.at(n)
                 if self.bias is None:
                     scores = self.score.shifted_scores(self.tiling, shifted_query, shifted_keys[j])
-                else:  # in the order of the forward pass: with a large bias the order matters
-                    scores = self.score.scores(self.tiling, query, keys[j])
-                    scores = self.bias.added(scores, m, i, j) - row_max[i]
+                else:
+                    scores = self.bias.scores(self.score, query, keys[j], m, i, j, shift=row_max[i])
                 weights = tf.exp(self._masked(scores, m, i, j, visible))  # times row_sum
                 if self.dropout is None:
                     kept = weights
@@ -205,11 +205,13 @@ class BlockwisePasses:
                     grad_weights = grad_weights * keep - delta
                 grad_scores = weights * grad_weights
                 grad_value = tf.matmul(kept, grad_output, transpose_a=True)
-                more_query, grad_key, more_parameters = self.score.vjp(
-                    self.tiling, query, keys[j], grad_scores
-                )
-                if self.bias is not None:
-                    grad_bias = self.bias.add_gradient(grad_bias, grad_scores, m, i, j)
+                if self.bias is None:
+                    found = self.score.vjp(self.tiling, query, keys[j], grad_scores)
+                else:
+                    found, grad_bias = self.bias.vjp(
+                        self.score, query, keys[j], grad_scores, grad_bias, m, i, j
+                    )
+                more_query, grad_key, more_parameters = found
                 return (
                     grad_query + more_query,
                     add(grad_keys, j, grad_key),

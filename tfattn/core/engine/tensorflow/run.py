@@ -47,7 +47,7 @@ def run(
         by_head = pair.shape.rank is None or (pair.shape.rank == 4 and pair.shape[1] != 1)
     if bias is not None:
         by_head = by_head or (bias.differs_by_head and not bias.splits_by_head)
-    if isinstance(bias, biases.explicit):
+    if type(bias) is biases.explicit:
         bias = biases.explicit(ArrayBias.expanded(*bias.parameters(), query, key))
     parameters = [tf.convert_to_tensor(x) for x in call.parameters]
     parameters = [tf.cast(x, compute) if x.dtype.is_floating else x for x in parameters]
@@ -64,7 +64,7 @@ def run(
 def choose(streams: tf.Tensor, dense: Callable, streamed: Callable):
     """The result of `streamed()` if the bool tensor `streams` is True, otherwise of `dense()`.
 
-    By `tf.switch_case`: where sizes decide, XLA compiles only the branch that runs. Of a `tf.cond`
+    By `tf.switch_case`: where sizes decide, XLA compiles only the branch that runs. For `tf.cond`
     it compiles both branches, and their gradients get sizes unknown until run time. The streamed
     branch calls a function, since TensorFlow restores a saved `tf.custom_gradient` within a
     function, but not directly in a branch.

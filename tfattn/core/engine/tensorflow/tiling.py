@@ -54,7 +54,7 @@ class Tiling(NamedTuple):
         """
         batch, heads, queries = (size(query, axis) for axis in range(3))
         groups, keys = size(key, 1), size(key, 2)
-        repeats, bounds = heads // groups, devices.chosen(sizes.BLOCKS, query)
+        repeats, bounds = heads // groups, devices.entry(sizes.BLOCKS, query)
         if heads_independent:
             narrow = is_narrow(mask, queries, keys, sizes.NARROW_KEYS)
             columns = sizes.NARROW_BLOCK_KEYS if narrow else bounds.keys
@@ -193,7 +193,7 @@ class Tiling(NamedTuple):
 
 
 def _even(length, block: Size):
-    """The size at most `block` that spreads `length` evenly over as few blocks, at least 1."""
+    """The least size that covers `length` with as many blocks as size `block`; at least 1."""
     if isinstance(length, int):
         return max(1, ceil(length, max(1, ceil(length, block))))
     spread = ceil(length, tf.maximum(1, ceil(length, block)))
@@ -202,11 +202,11 @@ def _even(length, block: Size):
     return tf.minimum(block, tf.maximum(1, ceil(spread, 64)) * 64)
 
 
-def _divisor(of, most):
-    """The largest divisor up to `most`, at least 1; 1 where `of` is unknown."""
-    if not isinstance(of, int):
+def _divisor(number, most):
+    """The largest divisor up to `most`, at least 1; 1 where `number` is unknown."""
+    if not isinstance(number, int):
         return 1
-    return max((d for d in range(1, min(of, most) + 1) if of % d == 0), default=1)
+    return max((d for d in range(1, min(number, most) + 1) if number % d == 0), default=1)
 
 
 def _power_of_2(most):

@@ -24,7 +24,7 @@ class VisibleKeys(NamedTuple):
 
     @classmethod
     def of(cls, mask: Mask | None, tiling: Tiling, m: Size, i: Size) -> "VisibleKeys":
-        """The visible blocks of queries i of step m; ints where the mask's bounds are ints."""
+        """The keys visible to queries i of step m; ints where the mask's bounds are ints."""
         columns, keys = tiling.columns, tiling.keys
         if mask is None:
             return cls(0, tiling.key_blocks, 0, keys, columns)

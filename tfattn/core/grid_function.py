@@ -1,0 +1,81 @@
+"""The base of masks and biases: functions that are evaluated on any rectangle of the pairs."""
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, TypeVar
+
+import keras
+from keras import ops
+
+from tfattn._arguments import constructor_arguments
+from tfattn._types import Tensor
+
+
+class GridFunction:
+    """An object that is evaluated on a `Grid`, checked, saved, and flattened for functions traced
+    once.
+
+    If its constructor has arguments, a class needs `flatten`, and to be saved either attributes of
+    their names or a `get_config`.
+    """
+
+    def check(self, who: str, argument: str, shape: Sequence[int | None]) -> None:
+        """Raises where the object's arrays do not fit scores of that static shape, `(B, T, S)` or
+        `(B, H, T, S)`.
+        """
+
+    def flatten(self) -> tuple[tuple["Tensor | GridFunction", ...], Hashable]:
+        """`(children, static)`: the tensors and grid functions inside, and a tuple of the other
+        constructor arguments; see `tfattn.core.trees`.
+
+        The method applies to its own class and to no subclass. An object whose class defines none
+        is not flattened: its results are as exact, but a function traced for it is not shared.
+        """
+        raise NotImplementedError
+
+    @classmethod
+    def unflatten(
+        cls, static: Hashable, children: Sequence["Tensor | GridFunction"]
+    ) -> "GridFunction":
+        """The object restored from the result of `flatten`, or from other tensors of the same
+        shapes, symbolic tensors too.
+
+        Calls the constructor with `children`, then `static`.
+        """
+        return cls(*children, *static)
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments, plain enough for JSON, from attributes of their names.
+
+        Raises:
+            ValueError: an argument is not kept as an attribute of its name.
+        """
+        return {name: _plain(getattr(self, name)) for name in constructor_arguments(self)}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "GridFunction":
+        """The object restored from its config."""
+        return cls(**{k: keras.saving.deserialize_keras_object(v) for k, v in config.items()})
+
+    # NumPy would otherwise apply `&` or `+` element by element to an object array.
+    __array_ufunc__ = None
+
+
+def _plain(value: Any) -> Any:
+    """An array as nested lists, and an object inside as its config."""
+    if isinstance(value, GridFunction):
+        return keras.saving.serialize_keras_object(value)
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    return ops.convert_to_numpy(value).tolist() if hasattr(value, "shape") else value
+
+
+Class = TypeVar("Class", bound=type[GridFunction])
+
+
+def registered_in(module: str) -> Callable[[Class], Class]:
+    """Class decorator: saved files name the class `tfattn>module.<class name>`."""
+
+    def registered(cls: Class) -> Class:
+        return keras.saving.register_keras_serializable("tfattn", f"{module}.{cls.__name__}")(cls)
+
+    return registered
