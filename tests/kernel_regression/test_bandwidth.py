@@ -5,8 +5,9 @@ import tracemalloc
 import numpy as np
 import pytest
 
+from tests import reference
 from tests.kernel_regression.data import cauchy, line, plane
-from tfattn.kernel_regression import KernelRegression
+from tfattn.kernel_regression import KernelRegression, tuned
 
 
 def left_out_error(x, y, h):
@@ -56,6 +57,17 @@ def test_two_bandwidths_are_within_a_thousandth_of_the_best(seed):
     np.testing.assert_allclose(model.current_bandwidth(), wanted, rtol=1e-3)
 
 
+def test_starts_found_on_a_sample_end_at_the_best_of_all_points(monkeypatch):
+    x, y = plane(0)
+    weights = np.random.default_rng(0).uniform(0.5, 2, len(y))
+    errors = []
+    for size in (len(y), 25):
+        monkeypatch.setattr(tuned, "SAMPLE", size)
+        model = KernelRegression().fit(x, y, sample_weight=weights)
+        errors.append(model.search_errors[-1])
+    np.testing.assert_allclose(errors[1], errors[0], rtol=1e-6)
+
+
 @pytest.mark.filterwarnings("ignore")  # statsmodels divides by weights that have underflowed
 @pytest.mark.parametrize("degree", [0, 1])
 @pytest.mark.parametrize("data, seed", [(line, 0), (line, 1), (line, 2), (plane, 0), (plane, 1)])
@@ -99,6 +111,16 @@ def test_categories_are_those_of_statsmodels_and_their_minimum_is_never_worse():
     ours = KernelRegression(categorical=[1]).fit(both, y + code)
     error = float(np.squeeze(theirs.cv_loo(theirs.bw, theirs.est["lc"])))
     assert ours.search_errors[-1] <= error * (1 + 1e-7)
+
+
+@pytest.mark.parametrize("degree", [0, 1])
+def test_the_error_that_is_minimized_is_weighted(degree):
+    x, y = line(n=41)
+    weight = np.random.default_rng(0).integers(1, 5, 41)
+    model = KernelRegression(degree=degree).fit(x, y, sample_weight=weight)
+    h = model.current_bandwidth()
+    wanted = reference.left_out_error(x[:, None], y, h, degree=degree, weight=weight)
+    np.testing.assert_allclose(model.search_errors[-1], wanted, rtol=1e-7)
 
 
 @pytest.mark.parametrize("kernel", ["boxcar", "triangular", "tricube", "laplace", cauchy()])
@@ -210,6 +232,14 @@ def test_one_point_that_is_far_away_spoils_no_search(data, metric, far):
     wanted = KernelRegression(bandwidth=alone.current_bandwidth()).fit(x, y).leave_one_out()
     # A shared bandwidth is in units of the spreads, which one more point changes a little.
     assert found.search_errors[-1] <= wanted.error * (1 + {"one": 1e-3}.get(metric, 1e-6))
+
+
+@pytest.mark.parametrize("kernel", ["gaussian", "epanechnikov"])
+def test_where_points_have_no_trend_every_prediction_is_their_mean(kernel):
+    rng = np.random.default_rng(0)
+    x, y = np.sort(rng.uniform(0, 1, 40)), rng.normal(size=40)
+    found = KernelRegression(kernel=kernel).fit(x, y).predict(x)
+    np.testing.assert_allclose(found, y.mean(), atol=1e-7)
 
 
 def test_a_column_that_says_nothing_is_smoothed_over():

@@ -21,8 +21,6 @@ from tfattn.kernel_regression.left_out import leave_one_out
 from tfattn.kernel_regression.points import Metric, Points
 from tfattn.kernel_regression.spaces import Space
 
-__all__ = ["Choice", "choose", "rules_of_thumb"]
-
 Array = np.ndarray
 
 
@@ -90,7 +88,8 @@ def choose(
         _search_line(search, kernel)
     elif space.free + len(space.counts):
         _search_columns(search, kernel, degree)
-        if tuned.MAX_SCAN * len(points) ** 2 <= tuned.SCAN_PAIRS:
+        cheap = tuned.MAX_SCAN * len(points) ** 2 <= tuned.SCAN_PAIRS
+        if cheap and space.free + len(space.counts) <= tuned.MAX_DESCENDED:
             _descend_coordinates(search, search.best[1])
     else:
         search(np.zeros(0))

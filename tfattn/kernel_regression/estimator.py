@@ -22,8 +22,6 @@ from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin  # noqa
 from sklearn.utils import check_array, check_X_y  # noqa: E402
 from sklearn.utils.validation import check_is_fitted, validate_data  # noqa: E402
 
-__all__ = ["KernelRegressor"]
-
 _NOT_NUMBERS = (
     str,
     bytes,

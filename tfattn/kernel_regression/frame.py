@@ -10,8 +10,6 @@ from tfattn import _checks
 from tfattn.kernel_regression import arrays
 from tfattn.kernel_regression.points import Metric, Queries, one_hot
 
-__all__ = ["Frame", "has_matrix"]
-
 Array = np.ndarray
 _FINITE = np.finfo("float64")
 

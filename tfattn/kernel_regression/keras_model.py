@@ -19,8 +19,6 @@ from tfattn.kernel_regression import arrays
 from tfattn.kernel_regression.regression import KernelRegression
 from tfattn.layers.attention.scores import checked_smoothing
 
-__all__ = ["NadarayaWatsonRegressor"]
-
 WHO = "NadarayaWatsonRegressor"
 # In bandwidths: a Gaussian so narrow that only the nearest keys have weight.
 _NARROW = {"float64": 1e-8, "float32": 1e-4}
@@ -180,7 +178,7 @@ class NadarayaWatsonRegressor(keras.Model):
         if input_signature is None:
             shape = (None, self.points.shape[-1])
             input_signature = [keras.InputSpec(dtype="float32", shape=shape)]
-        with scope.of_export(format):
+        with scope.export(format):
             return super().export(
                 filepath, format, verbose=verbose, input_signature=input_signature, **kwargs
             )

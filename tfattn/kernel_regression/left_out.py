@@ -11,8 +11,6 @@ from tfattn.kernel_regression.local import LocalFit, fit_tile
 from tfattn.kernel_regression.points import Metric, Points
 from tfattn.kernel_regression.tiles import Tile, shares, tiles, windows
 
-__all__ = ["LeftOut", "few_neighbors", "leave_one_out", "predictions"]
-
 Array = np.ndarray
 
 

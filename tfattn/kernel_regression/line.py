@@ -20,8 +20,6 @@ from tfattn.kernel_regression import tuned
 from tfattn.kernel_regression.kernels import Kernel
 from tfattn.kernel_regression.points import Metric, Points
 
-__all__ = ["LineFit", "fit_line", "is_faster", "sums"]
-
 Array = np.ndarray
 
 

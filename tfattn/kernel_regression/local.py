@@ -8,8 +8,6 @@ from tfattn.kernel_regression import tuned
 from tfattn.kernel_regression.points import Points, Queries
 from tfattn.kernel_regression.tiles import Tile
 
-__all__ = ["LocalFit", "fit_tile", "quadratic_weights"]
-
 Array = np.ndarray
 
 
@@ -61,12 +59,14 @@ def fit_tile(tile: Tile, points: Points, queries: Queries, degree: int) -> Local
     # Centered, since digits are lost far from the origin.
     middle = np.median(query, axis=0)
     x, query = points.places.x[tile.keys] - middle, query - middle
-    center, spread, covariance = _moments(tile.share, x, y, mean)
+    few = 0 < len(y) <= x.shape[1]  # keys that lie in fewer dimensions: all rows would lose digits
+    moments = _moments_about_nearest if few else _moments
+    center, spread, covariance = moments(tile.share, x, y, mean)
     variance = np.einsum("rdd->rd", spread)
     inverse, least = _inverse(spread, query - center)
     lost = (variance <= tuned.LOST_VARIANCE * np.square(center)).any(1)
     lost |= least < tuned.ILL_CORRELATION
-    if lost.any() and len(y):
+    if lost.any() and len(y) and not few:
         again = _moments_about_nearest(tile.share[lost], x, y, mean[lost])
         center[lost], spread[lost], covariance[lost] = again
         inverse[lost], _ = _inverse(spread[lost], query[lost] - center[lost])

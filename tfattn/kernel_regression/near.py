@@ -15,8 +15,6 @@ from tfattn.kernel_regression.kernels import Kernel
 from tfattn.kernel_regression.points import Metric, Points, Queries
 from tfattn.kernel_regression.tiles import Squares, parallel_map
 
-__all__ = ["NearFit", "fit_near", "is_faster"]
-
 Array = np.ndarray
 _DIGITS = 2.0**53
 

@@ -6,8 +6,6 @@ import numpy as np
 
 from tfattn.kernel_regression import tuned
 
-__all__ = ["Metric", "Points", "Queries", "merged", "one_hot", "sorted_points"]
-
 Array = np.ndarray
 
 

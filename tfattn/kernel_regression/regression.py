@@ -1,23 +1,19 @@
-"""Kernel regression in NumPy: fit, predictions, derivatives, variance and confidence bands."""
+"""Kernel regression in NumPy: from x and y in any units to predictions in the same units."""
 
 import copy
-import dataclasses
 import numbers
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from tfattn import _checks
-from tfattn.kernel_regression import arrays, kernels, left_out, line, near, tuned
+from tfattn.kernel_regression import arrays, kernels, near
 from tfattn.kernel_regression.frame import Frame, has_matrix
-from tfattn.kernel_regression.local import LocalFit, fit_tile, quadratic_weights
 from tfattn.kernel_regression.points import Metric, Points, Queries, merged, sorted_points
+from tfattn.kernel_regression.smoother import Smoother
 from tfattn.kernel_regression.threads import one_blas_thread
-from tfattn.kernel_regression.tiles import Tile, tiles
-
-__all__ = ["Band", "KernelRegression", "LeaveOneOut"]
 
 Array = np.ndarray
 
@@ -183,7 +179,9 @@ class KernelRegression:
         from tfattn.kernel_regression.bandwidth import choose  # it imports SciPy
 
         begin = None if start is None else self._start(start)
-        choice = choose(self.kernel, points, self.degree, self.metric, self._uses_nearest, begin)
+        choice = choose(
+            self.kernel, points, self.degree, self.metric, self.empty == "nearest", begin
+        )
         self.chosen = choice.metric
         self.search_errors = [self._squared(error) for error in choice.search_errors]
 
@@ -200,7 +198,7 @@ class KernelRegression:
     def predict(self, x: ArrayLike) -> Array:
         """`(M, V)`, or `(M,)` if y was a vector."""
         queries, back = self._queries(x)
-        value = self._in_units(self._smooth(self.points, queries))
+        value = self._in_units(self._smoother.at(queries))
         return self._shaped(self._clipped(value, queries)[back])
 
     @one_blas_thread
@@ -211,15 +209,7 @@ class KernelRegression:
         query without neighbors has 0, or NaN if `empty` is "nan".
         """
         queries, back = self._queries(x)
-        columns = len(self.frame.continuous)
-        slope = np.empty((len(queries), columns, self.points.y.shape[1]))
-        for tile, fit in self._fits(queries, slopes=self.degree == 0):
-            if self.degree and columns:
-                slope[tile.rows] = fit.slope
-            else:
-                slope[tile.rows] = self.chosen.map @ _slope_of_constant(tile, self.points, fit)
-            if self.empty == "nan":
-                slope[tile.rows][tile.empty] = np.nan
+        slope = self._smoother.slopes(queries)
         # By roots, since the ratio may overflow or underflow where the slope does not.
         root = np.sqrt(self.y_scale) / np.sqrt(self.frame.spread[:, None])
         with np.errstate(over="ignore"):
@@ -235,7 +225,7 @@ class KernelRegression:
         """
         queries, back = self._queries(x)
         rows = np.zeros((len(queries), len(self.kept)))
-        for tile, fit in self._fits(queries):
+        for tile, fit in self._smoother.fits(queries):
             rows[tile.rows, tile.keys] = tile.share * fit.equivalent()
         whole = np.zeros((len(queries), self.count))
         whole[:, self.kept[self.points.order]] = rows
@@ -247,7 +237,7 @@ class KernelRegression:
         0 if the query has no neighbor and `empty` is not "nearest".
         """
         queries, back = self._queries(x)
-        squares = self._squared_weights(queries)[back]
+        squares = self._smoother.squared_weights(queries)[back]
         return np.divide(1.0, squares, out=np.zeros_like(squares), where=squares > 0)
 
     @one_blas_thread
@@ -260,9 +250,7 @@ class KernelRegression:
         if len(points) < 2:
             expected = "hold at least two points, to leave one out"
             _checks.fail(self._who, self._x, expected, len(points))
-        value = left_out.predictions(
-            self.kernel, self.chosen, points, self.degree, self._uses_nearest
-        )
+        value = self._smoother.left_out()
         residuals, rows = points.y - value, np.arange(len(points))
         weight = points.weights[:, None] / points.weights.sum() / points.y.shape[1]
         error = float(np.sum(weight * residuals**2))
@@ -287,8 +275,7 @@ class KernelRegression:
 
     def _scaled_variance(self, x: ArrayLike) -> Array:
         queries, back = self._queries(x)
-        noise = dataclasses.replace(self.points, y=self._noise() ** 2)
-        return self._smooth(noise, queries, 0)[back]
+        return self._smoother.variance(queries, self._smoother.noise())[back]
 
     @one_blas_thread
     def bands(
@@ -322,117 +309,19 @@ class KernelRegression:
         _checks.positive_int(self._who, "replicas", replicas)
         seed = _checks.seed(self._who, seed)
         queries, back = self._queries(x)
-        value = self._clipped(self._in_units(self._smooth(self.points, queries)), queries)
+        smoother = self._smoother
+        value = self._clipped(self._in_units(smoother.at(queries)), queries)
         if method == "robust":
-            low, high = self._robust(queries, level)
+            low, high = map(self._in_units, smoother.robust(queries, level))
         else:
-            noise, squares = self._noise(), self._squared_weights(queries)[:, None]
-            if method == "asymptotic":
-                spread = self._smooth(dataclasses.replace(self.points, y=noise**2), queries, 0)
-                step = np.sqrt(spread * squares) * self.y_scale
-                from scipy import special
-
-                low, high = (special.ndtri(0.5 + side * level / 2) * step for side in (-1, 1))
-            else:
-                low, high = self._bootstrap(queries, noise, level, replicas, seed)
-            low, high = (value + np.where(squares > 0, side, np.nan) for side in (low, high))
+            options = (replicas, seed) if method == "bootstrap" else ()
+            bounds = getattr(smoother, method)(queries, level, *options)
+            low, high = (value + bound * self.y_scale for bound in bounds)
         return Band(*(self._shaped(v[back]) for v in (value, low, high)))
 
-    def _robust(self, queries: Queries, level: float) -> tuple[Array, Array]:
-        """The bounds of the band of the local quadratic fit, in units of y."""
-        from scipy import special
-
-        points = self.points
-        value, squares, neighbors = self._quadratic(queries)
-        noise = np.zeros(points.y.shape)
-        if len(points) > 1:
-            others, added, _ = self._quadratic(points.places, np.arange(len(points)))
-            noise = (points.y - others) / np.sqrt(1.0 + added)
-        variance = self._smooth(dataclasses.replace(points, y=noise**2), queries, 0)
-        # Student's t, since the variance is itself a mean over the neighbors.
-        step = special.stdtrit(neighbors, 0.5 + level / 2) * np.sqrt(variance * squares)
-        step[squares[:, 0] == 0] = np.nan
-        return tuple(self._in_units(value + side * step) for side in (-1, 1))
-
-    def _quadratic(self, queries: Queries, left: Array | None = None) -> tuple[Array, Array, Array]:
-        """At each query the local quadratic fit `(M, V)`, its Σ weights² `(M, 1)`, and 1 / Σ
-        weights² of the local constant `(M, 1)`.
-        """
-        points, count, nearest = self.points, len(queries), self._uses_nearest
-        value, squares, neighbors = np.empty((count, points.y.shape[1])), *np.ones((2, count, 1))
-        for tile in tiles(self.kernel, self.chosen, points, queries, left, nearest=nearest):
-            weights = quadratic_weights(tile)
-            value[tile.rows] = weights @ points.y[tile.keys]
-            squares[tile.rows] = np.square(weights).sum(axis=1, keepdims=True)
-            shares = np.square(tile.share).sum(axis=1, keepdims=True)
-            np.divide(1.0, shares, where=shares > 0, out=neighbors[tile.rows])
-            value[tile.rows][squares[tile.rows, 0] == 0] = points.mean()
-        return value, squares, neighbors
-
-    def _bootstrap(
-        self, queries: Queries, noise: Array, level: float, replicas: int, seed: int | None
-    ) -> tuple[Array, Array]:
-        generator = np.random.default_rng(seed)
-        drawn = []
-        for start in range(0, replicas, tuned.REPLICAS):
-            count = min(tuned.REPLICAS, replicas - start)
-            signs = generator.choice([-1.0, 1.0], (len(noise), count, 1))
-            many = (signs * noise[:, None, :]).reshape(len(noise), -1)
-            smooth = self._smooth(dataclasses.replace(self.points, y=many), queries)
-            drawn.append(smooth.reshape(len(queries), count, -1))
-        ends = [0.5 - level / 2, 0.5 + level / 2]
-        low, high = np.quantile(np.concatenate(drawn, axis=1), ends, axis=1)
-        return low * self.y_scale, high * self.y_scale
-
-    def _noise(self) -> Array:
-        """`(N, V)`: residuals with the variance of the noise, in scaled units."""
-        points, rows = self.points, np.arange(len(self.points))
-        if len(points) < 2:
-            return np.zeros(points.y.shape)
-        value = left_out.predictions(
-            self.kernel, self.chosen, points, self.degree, self._uses_nearest
-        )
-        return (points.y - value) / np.sqrt(1.0 + self._squared_weights(points.places, rows))[
-            :, None
-        ]
-
-    def _squared_weights(self, queries: Queries, left: Array | None = None) -> Array:
-        total = np.zeros(len(queries))
-        for tile, fit in self._fits(queries, left=left):
-            total[tile.rows] = np.square(tile.share * fit.equivalent()).sum(axis=1)
-        return total
-
-    def _smooth(self, points: Points, queries: Queries, degree: int | None = None) -> Array:
-        """`(M, V)`, the regression of `points` at sorted queries, in scaled units."""
-        degree = self.degree if degree is None else degree
-        value, rows = np.empty((len(queries), points.y.shape[1])), np.arange(len(queries))
-        if line.is_faster(self.kernel, self.chosen, points, len(queries)):
-            fast = line.fit_line(self.chosen, points, queries.x[:, 0], degree)
-            value, rows = fast.value, np.flatnonzero(~fast.accurate)
-        elif degree == 0 and near.is_faster(points, queries):
-            fast = near.fit_near(self.kernel, self.chosen, points, queries)
-            value, rows = fast.value, np.flatnonzero(~fast.accurate)
-        for tile, fit in self._fits(queries.take(rows), points=points, degree=degree):
-            value[rows[tile.rows]] = fit.value
-        # Rounding must not make a mean of squares negative.
-        return value if degree else np.clip(value, points.y.min(axis=0), points.y.max(axis=0))
-
-    def _fits(
-        self,
-        queries: Queries,
-        slopes: bool = False,
-        left: Array | None = None,
-        points: Points | None = None,
-        degree: int | None = None,
-    ) -> Iterator[tuple[Tile, LocalFit]]:
-        points = self.points if points is None else points
-        degree = self.degree if degree is None else degree
-        nearest = self._uses_nearest
-        for tile in tiles(self.kernel, self.chosen, points, queries, left, slopes, nearest):
-            fit = fit_tile(tile, points, queries, degree)
-            if self.empty != "nearest" and tile.empty.any():
-                fit.value[tile.empty] = np.nan if self.empty == "nan" else points.mean()
-            yield tile, fit
+    @property
+    def _smoother(self) -> Smoother:
+        return Smoother(self.kernel, self.chosen, self.points, self.degree, self.empty)
 
     def _queries(self, x: ArrayLike) -> tuple[Queries, Array]:
         """(Queries, sorted if they lie on a line; the indices that restore their order)."""
@@ -466,10 +355,6 @@ class KernelRegression:
             _checks.fail(self._who, "categorical", "hold each column once", self.categorical)
         return self.categorical
 
-    @property
-    def _uses_nearest(self) -> bool:
-        return self.empty == "nearest"
-
     def _clipped(self, value: Array, queries: Queries, left: Array | None = None) -> Array:
         """Clips local constants, against rounding, to the range of the heights with weight. Local
         lines are unchanged, since they may leave that range.
@@ -480,9 +365,7 @@ class KernelRegression:
         # With unbounded support all heights have weight. In large planes finding the range would
         # take longer than the means.
         if np.isfinite(self.kernel.support) and not near.is_faster(self.points, queries):
-            for tile in tiles(
-                self.kernel, self.chosen, self.points, queries, left, nearest=self._uses_nearest
-            ):
+            for tile in self._smoother.tiles(queries, left):
                 heights = self.heights[tile.keys]
                 some = tile.share.any(axis=1)
                 has_weight = (tile.share[some] > 0)[:, :, None]
@@ -514,15 +397,3 @@ class KernelRegression:
             known = ", ".join(repr(option) for option in allowed)
             _checks.fail(self._who, argument, f"be one of {known}", value)
         return value
-
-
-def _slope_of_constant(tile: Tile, points: Points, fit: LocalFit) -> Array:
-    """`(r, D, V)`: the derivative of a local constant by the query, in bandwidths."""
-    y = points.y[tile.keys]
-    middle = tile.query_u.mean(axis=0)
-    query, key = tile.query_u - middle, tile.key_u - middle
-    products = (key[:, :, None] * y[:, None, :]).reshape(len(key), key.shape[1] * y.shape[1])
-    mixed = (tile.slope @ products).reshape(len(query), key.shape[1], y.shape[1])
-    pull = tile.slope @ y - fit.value * tile.slope.sum(axis=1, keepdims=True)  # (r, V)
-    away = mixed - (tile.slope @ key)[:, :, None] * fit.value[:, None, :]
-    return 2.0 * (query[:, :, None] * pull[:, None, :] - away)

@@ -8,8 +8,6 @@ from tfattn.kernel_regression import tuned
 from tfattn.kernel_regression.left_out import LeftOut
 from tfattn.kernel_regression.points import Metric
 
-__all__ = ["Space"]
-
 Array = np.ndarray
 
 

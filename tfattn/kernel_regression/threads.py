@@ -10,8 +10,6 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-__all__ = ["one_blas_thread"]
-
 Function = TypeVar("Function", bound=Callable)
 _lock = threading.Lock()
 _inside = 0  # number of running calls

@@ -15,8 +15,6 @@ from tfattn.kernel_regression import tuned
 from tfattn.kernel_regression.kernels import Kernel
 from tfattn.kernel_regression.points import Metric, Points, Queries
 
-__all__ = ["Squares", "Tile", "nearest_distances", "parallel_map", "shares", "tiles", "windows"]
-
 Array = np.ndarray
 
 

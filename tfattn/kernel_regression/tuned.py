@@ -25,6 +25,7 @@ RUNS = 12  # runs of the optimizer, from the best starts
 RUNS_OF_SAMPLE = 4  # runs of the optimizer on a sample
 SAME_START = 0.4  # difference of log bandwidths below which two starts are the same
 SAMPLE = 1000  # size of the sample on which starts are compared, if there are over twice as many
+MAX_DESCENDED = 12  # bandwidths up to which coordinate descent ends the search
 MAX_POLISHED = 4  # bandwidths of a compact kernel up to which Nelder and Mead's method refines
 COMPACT_WIDTH = 2.3  # bandwidth of a compact kernel as smooth as a Gaussian of bandwidth 1
 WIDEST = 1e4  # greatest bandwidth in half ranges of the data: all points have equal weight

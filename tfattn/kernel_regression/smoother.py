@@ -1,0 +1,171 @@
+"""The regression with a chosen bandwidth, its residuals and its bands, in scaled units."""
+
+import dataclasses
+from collections.abc import Iterator
+
+import numpy as np
+
+from tfattn.kernel_regression import left_out, line, near, tuned
+from tfattn.kernel_regression.kernels import Kernel
+from tfattn.kernel_regression.local import LocalFit, fit_tile, quadratic_weights
+from tfattn.kernel_regression.points import Metric, Points, Queries
+from tfattn.kernel_regression.tiles import Tile, tiles
+
+Array = np.ndarray
+Bounds = tuple[Array, Array]  # (M, V) each
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Smoother:
+    """A regression of points, with all that determines it.
+
+    Attributes:
+        kernel, degree, empty: as in `KernelRegression`.
+        metric: the bandwidth.
+        points: the N points, with V heights each.
+    """
+
+    kernel: Kernel
+    metric: Metric
+    points: Points
+    degree: int
+    empty: str
+
+    def at(self, queries: Queries) -> Array:
+        """`(M, V)`, the regression at sorted queries."""
+        points, count = self.points, len(queries)
+        value, rows = np.empty((count, points.y.shape[1])), np.arange(count)
+        if line.is_faster(self.kernel, self.metric, points, count):
+            fast = line.fit_line(self.metric, points, queries.x[:, 0], self.degree)
+            value, rows = fast.value, np.flatnonzero(~fast.accurate)
+        elif self.degree == 0 and near.is_faster(points, queries):
+            fast = near.fit_near(self.kernel, self.metric, points, queries)
+            value, rows = fast.value, np.flatnonzero(~fast.accurate)
+        for tile, fit in self.fits(queries.take(rows)):
+            value[rows[tile.rows]] = fit.value
+        # Rounding must not make a mean of squares negative.
+        return value if self.degree else np.clip(value, points.y.min(axis=0), points.y.max(axis=0))
+
+    def fits(
+        self, queries: Queries, slopes: bool = False, left: Array | None = None
+    ) -> Iterator[tuple[Tile, LocalFit]]:
+        """The fits of `tiles`, with what `empty` says."""
+        for tile in self.tiles(queries, left, slopes):
+            fit = fit_tile(tile, self.points, queries, self.degree)
+            if self.empty != "nearest" and tile.empty.any():
+                fit.value[tile.empty] = np.nan if self.empty == "nan" else self.points.mean()
+            yield tile, fit
+
+    def tiles(
+        self, queries: Queries, left: Array | None = None, slopes: bool = False
+    ) -> Iterator[Tile]:
+        """All pairs, tile by tile; `left` as `left_out` of `tiles`."""
+        nearest = self.empty == "nearest"
+        return tiles(self.kernel, self.metric, self.points, queries, left, slopes, nearest)
+
+    def slopes(self, queries: Queries) -> Array:
+        """`(M, D, V)`: the derivative along each continuous column."""
+        columns = len(self.metric.map)
+        slope = np.empty((len(queries), columns, self.points.y.shape[1]))
+        for tile, fit in self.fits(queries, slopes=self.degree == 0):
+            if self.degree and columns:
+                slope[tile.rows] = fit.slope
+            else:
+                slope[tile.rows] = self.metric.map @ _slope_of_constant(tile, self.points, fit)
+            if self.empty == "nan":
+                slope[tile.rows][tile.empty] = np.nan
+        return slope
+
+    def squared_weights(self, queries: Queries, left: Array | None = None) -> Array:
+        """`(M,)`, Σ weights² of each query."""
+        total = np.zeros(len(queries))
+        for tile, fit in self.fits(queries, left=left):
+            total[tile.rows] = np.square(tile.share * fit.equivalent()).sum(axis=1)
+        return total
+
+    def left_out(self) -> Array:
+        """`(N, V)`, each point predicted from all others."""
+        nearest = self.empty == "nearest"
+        return left_out.predictions(self.kernel, self.metric, self.points, self.degree, nearest)
+
+    def noise(self) -> Array:
+        """`(N, V)`: residuals with the variance of the noise."""
+        points, rows = self.points, np.arange(len(self.points))
+        if len(points) < 2:
+            return np.zeros(points.y.shape)
+        added = self.squared_weights(points.places, rows)
+        return (points.y - self.left_out()) / np.sqrt(1.0 + added)[:, None]
+
+    def variance(self, queries: Queries, noise: Array) -> Array:
+        """`(M, V)`: a local constant of the squared noise."""
+        return self._of_other_heights(noise**2, degree=0).at(queries)
+
+    def _of_other_heights(self, y: Array, **changes: int) -> "Smoother":
+        return dataclasses.replace(self, points=dataclasses.replace(self.points, y=y), **changes)
+
+    def asymptotic(self, queries: Queries, level: float) -> Bounds:
+        """The bounds of that band, relative to the prediction; NaN without neighbors."""
+        from scipy import special
+
+        squares = self.squared_weights(queries)[:, None]
+        step = np.sqrt(self.variance(queries, self.noise()) * squares)
+        step[~(squares[:, 0] > 0)] = np.nan
+        return tuple(special.ndtri(0.5 + side * level / 2) * step for side in (-1, 1))
+
+    def bootstrap(self, queries: Queries, level: float, replicas: int, seed: int | None) -> Bounds:
+        """The bounds of that band, relative to the prediction; NaN without neighbors."""
+        generator, noise = np.random.default_rng(seed), self.noise()
+        drawn = []
+        for start in range(0, replicas, tuned.REPLICAS):
+            count = min(tuned.REPLICAS, replicas - start)
+            signs = generator.choice([-1.0, 1.0], (len(noise), count, 1))
+            many = (signs * noise[:, None, :]).reshape(len(noise), -1)
+            smooth = self._of_other_heights(many).at(queries)
+            drawn.append(smooth.reshape(len(queries), count, -1))
+        ends = [0.5 - level / 2, 0.5 + level / 2]
+        bounds = np.quantile(np.concatenate(drawn, axis=1), ends, axis=1)
+        bounds[:, ~(self.squared_weights(queries) > 0)] = np.nan
+        return tuple(bounds)
+
+    def robust(self, queries: Queries, level: float) -> Bounds:
+        """The bounds of the band of the local quadratic fit; NaN without neighbors."""
+        from scipy import special
+
+        points = self.points
+        value, squares, neighbors = self._quadratic(queries)
+        noise = np.zeros(points.y.shape)
+        if len(points) > 1:
+            others, added, _ = self._quadratic(points.places, np.arange(len(points)))
+            noise = (points.y - others) / np.sqrt(1.0 + added)
+        # Student's t, since the variance is itself a mean over the neighbors.
+        variance = self.variance(queries, noise)
+        step = special.stdtrit(neighbors, 0.5 + level / 2) * np.sqrt(variance * squares)
+        step[squares[:, 0] == 0] = np.nan
+        return value - step, value + step
+
+    def _quadratic(self, queries: Queries, left: Array | None = None) -> tuple[Array, Array, Array]:
+        """At each query the local quadratic fit `(M, V)`, its Σ weights² `(M, 1)`, and 1 / Σ
+        weights² of the local constant `(M, 1)`.
+        """
+        points, count = self.points, len(queries)
+        value, squares, neighbors = np.empty((count, points.y.shape[1])), *np.ones((2, count, 1))
+        for tile in self.tiles(queries, left):
+            weights = quadratic_weights(tile)
+            value[tile.rows] = weights @ points.y[tile.keys]
+            squares[tile.rows] = np.square(weights).sum(axis=1, keepdims=True)
+            shares = np.square(tile.share).sum(axis=1, keepdims=True)
+            np.divide(1.0, shares, where=shares > 0, out=neighbors[tile.rows])
+            value[tile.rows][squares[tile.rows, 0] == 0] = points.mean()
+        return value, squares, neighbors
+
+
+def _slope_of_constant(tile: Tile, points: Points, fit: LocalFit) -> Array:
+    """`(r, D, V)`: the derivative of a local constant by the query, in bandwidths."""
+    y = points.y[tile.keys]
+    middle = tile.query_u.mean(axis=0)
+    query, key = tile.query_u - middle, tile.key_u - middle
+    products = (key[:, :, None] * y[:, None, :]).reshape(len(key), key.shape[1] * y.shape[1])
+    mixed = (tile.slope @ products).reshape(len(query), key.shape[1], y.shape[1])
+    pull = tile.slope @ y - fit.value * tile.slope.sum(axis=1, keepdims=True)  # (r, V)
+    away = mixed - (tile.slope @ key)[:, :, None] * fit.value[:, None, :]
+    return 2.0 * (query[:, :, None] * pull[:, None, :] - away)
