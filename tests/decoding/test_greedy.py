@@ -58,7 +58,9 @@ def test_each_row_may_have_its_own_max_length(run):
     assert written.dtype == "int32"
 
 
-@pytest.mark.parametrize("bad", [[1, 2, 3], [1, 2, 3, 0], [1.0, 2.0, 3.0, 4.0]], ids=str)
+@pytest.mark.parametrize(
+    "bad", [[1, 2, 3], [1, 2, 3, 0], [1.0, 2.0, 3.0, 4.0], [[1], [2, 3], 4, 5]], ids=str
+)
 def test_lengths_that_are_not_one_for_each_row_are_refused(bad):
     message = "one for each row, with `batch_size`=4. Received: max_length"
     with pytest.raises(ValueError, match=message):

@@ -49,6 +49,22 @@ def test_each_sentence_is_translated_in_its_place(search):
     ]
 
 
+@eagerly()
+def test_the_best_translations_have_scores_in_order():
+    sentences = ["one", "", "one two"]
+    search = decoding.BeamSearch(num_beams=3, length_penalty=0.0, num_results=2)
+    arguments = Undecided(), sentences, ENGLISH, GERMAN
+    one, empty, two = decoding.translate_n_best(*arguments, search, max_length=2)
+    assert empty == [("", 0.0)] and one == two
+    # Padding is never chosen; the other tokens, the end among them, are as likely as each other.
+    scores = [score for _, score in one]
+    np.testing.assert_allclose(scores, [-np.log(len(GERMAN)), -2 * np.log(len(GERMAN))], rtol=1e-5)
+    assert one[0].text == ""
+    assert decoding.translate(*arguments, search, max_length=2) == ["", "", ""]
+    with pytest.raises(ValueError, match="translate_n_best: `search` must have beams, such as"):
+        decoding.translate_n_best(*arguments, decoding.GreedySearch())
+
+
 class Undecided:
     """All tokens are as likely as each other."""
 

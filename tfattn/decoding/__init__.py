@@ -27,31 +27,41 @@ Padding follows the end of a row, and no search chooses it (unless padding and e
 token). In the sums of beams the other tokens keep the probabilities that the step gives them.
 
 A search is compiled on TensorFlow and on JAX, once for a step and the shapes of the state; on
-PyTorch it runs eagerly. Each call reads the variables of the step anew. A Python number or string
+PyTorch it runs eagerly. Each call reads the variables of the step again. A Python number or string
 in the state is part of the compiled function: another value compiles another function.
 """
 
 from tfattn._past import Past
 from tfattn.decoding import rules
+from tfattn.decoding.bayes_risk import minimum_bayes_risk
 from tfattn.decoding.beams import BeamSearch, Hypotheses
 from tfattn.decoding.diverse import DiverseBeams
+from tfattn.decoding.ensemble import Ensemble
 from tfattn.decoding.greedy import GreedySearch
+from tfattn.decoding.likelihood import log_probabilities
+from tfattn.decoding.pooled import PooledBeamSearch
 from tfattn.decoding.sampling import Sampling
 from tfattn.decoding.search import Search
 from tfattn.decoding.streaming import translate_stream
 from tfattn.decoding.trace import BeamTrace
-from tfattn.decoding.translation import translate
+from tfattn.decoding.translation import ScoredText, translate, translate_n_best
 
 __all__ = [
     "BeamSearch",
     "BeamTrace",
     "DiverseBeams",
+    "Ensemble",
     "GreedySearch",
     "Hypotheses",
     "Past",
+    "PooledBeamSearch",
     "Sampling",
+    "ScoredText",
     "Search",
+    "log_probabilities",
+    "minimum_bayes_risk",
     "rules",
     "translate",
+    "translate_n_best",
     "translate_stream",
 ]

@@ -11,8 +11,6 @@ from tfattn import _checks
 from tfattn._types import Tensor
 from tfattn.decoding.state import paths_of_pasts
 
-__all__ = ["Ids", "Settings", "Start", "checked_limits", "checked_settings", "checked_state"]
-
 
 class Ids(NamedTuple):
     """The ids of the special tokens."""

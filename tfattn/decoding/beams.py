@@ -18,8 +18,6 @@ from tfattn.decoding.search import Search
 from tfattn.decoding.state import take_rows
 from tfattn.decoding.trace import BeamTrace, Candidates, by_sentence, empty_trace, with_step
 
-__all__ = ["BeamSearch", "Hypotheses"]
-
 
 class Hypotheses(NamedTuple):
     """The hypotheses of each sentence that `BeamSearch` found, the best first.
@@ -68,7 +66,7 @@ class BeamSearch(Search):
         result ended.
     Raises:
         ValueError: an argument is out of its range; the groups do not divide the beams; `rules`
-            contains an object that is no rule; when called: the rules leave a sentence no
+            contains an object that is not a rule; when called: the rules leave a sentence no
             hypothesis.
     Example: 4 or 5 follows the begin token 2; the end token 3 always follows 5.
         >>> table = np.full((6, 6), -np.inf, "float32")

@@ -5,8 +5,6 @@ from keras import ops
 
 from tfattn._types import Tensor
 
-__all__ = ["best_token", "best_tokens", "log_probabilities", "top_k"]
-
 _LARGE = 2048  # vocabulary size from which the search by blocks is faster
 
 

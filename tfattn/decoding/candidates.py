@@ -7,8 +7,6 @@ from keras import ops
 from tfattn._types import Tensor
 from tfattn.decoding.best import top_k
 
-__all__ = ["NO_SCORE", "Beams", "keep_ended", "round_robin", "with_proposed"]
-
 NO_SCORE = float("-inf")  # marks a beam or a hypothesis that does not exist
 
 

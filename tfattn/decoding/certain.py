@@ -8,8 +8,6 @@ import numpy as np
 from tfattn.decoding.arguments import Settings
 from tfattn.decoding.run import Progress, Run
 
-__all__ = ["certain_tokens"]
-
 
 def certain_tokens(run: Run, steps: int) -> Iterator[int]:
     """Each token of the first row, once no further step can change it."""

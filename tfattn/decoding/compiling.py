@@ -10,8 +10,6 @@ import keras
 from tfattn import _checks
 from tfattn._types import Step
 
-__all__ = ["compiled", "without_gradients"]
-
 # Keys are ids of step owners, since not every owner is hashable. An entry is freed with its owner.
 _compiled: dict[int, dict[Hashable, Callable]] = {}
 
@@ -111,7 +109,7 @@ def _compiled_by_jax(run: _Run) -> Callable:
         return list(owner.variables)
 
     def arrays_of_result(key, arrays):
-        """The arrays of a run's result; the layout of the rest goes into `results`, by shapes."""
+        """The arrays of a run's result; the layout of the rest is kept in `results`, by shapes."""
         result = run(*jax.tree.unflatten(key.structure, key.join(arrays)))
         leaves, structure = jax.tree.flatten(result)
         results[_shapes(key, arrays)], arrays = _Layout.of(leaves, structure)
@@ -142,7 +140,7 @@ def _shapes(key: "_Layout", arrays: list) -> tuple:
 
 
 class _Layout(NamedTuple):
-    """The structure of a nest, and its leaves that are no arrays."""
+    """The structure of a nest, and its leaves that are not arrays."""
 
     structure: Any
     others: tuple  # (type, leaf) for each leaf, since 1 == True; None for an array

@@ -1,6 +1,5 @@
 """Objects with options: their configs, and their part in a compiled search."""
 
-import inspect
 from collections.abc import Hashable
 from typing import Any, NamedTuple
 
@@ -9,9 +8,8 @@ import numpy as np
 from keras import ops
 
 from tfattn import _checks
+from tfattn._arguments import constructor_arguments
 from tfattn._types import Tensor
-
-__all__ = ["NO_TOKEN", "Configurable", "Form"]
 
 NO_TOKEN = -1  # fills a table of ids
 
@@ -43,7 +41,8 @@ class Configurable:
         }
 
     def get_config(self) -> dict[str, Any]:
-        config = {name: _without_arrays(getattr(self, name)) for name in _arguments(type(self))}
+        names = constructor_arguments(self)
+        config = {name: _without_arrays(getattr(self, name)) for name in names}
         return keras.saving.serialize_keras_object(config)
 
     @classmethod
@@ -51,7 +50,7 @@ class Configurable:
         return cls(**keras.saving.deserialize_keras_object(config))
 
     def __repr__(self) -> str:
-        names = _arguments(type(self))
+        names = constructor_arguments(self)
         shown = ", ".join(f"{name}={_shown(getattr(self, name))}" for name in names)
         return f"{type(self).__name__}({shown})"
 
@@ -91,19 +90,6 @@ class Form(NamedTuple):
 def _types_in(values: tuple) -> tuple:
     """The type of each value, or the types within a tuple."""
     return tuple([type(v) if type(v) is not tuple else _types_in(v) for v in values])
-
-
-def _arguments(cls: type) -> list[str]:
-    """The arguments of a constructor, including those that it passes on as `**options`."""
-    names = []
-    for base in cls.__mro__[:-1]:  # without `object`
-        parameters = list(inspect.signature(base.__init__).parameters.values())[1:]
-        if "__init__" in vars(base):
-            passed_on = [each for each in parameters if each.kind is each.VAR_KEYWORD]
-            names += [each.name for each in parameters if each not in passed_on]
-            if not passed_on:
-                break
-    return names
 
 
 def _without_arrays(value: Any) -> Any:

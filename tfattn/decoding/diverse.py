@@ -14,8 +14,6 @@ from tfattn.decoding.configurable import Configurable
 from tfattn.decoding.rules.base import token_counts
 from tfattn.decoding.trace import Candidates
 
-__all__ = ["DiverseBeams", "choose_by_groups"]
-
 
 @keras.saving.register_keras_serializable("tfattn")
 @dataclasses.dataclass(frozen=True)

@@ -7,8 +7,6 @@ import keras
 from tfattn._types import Tensor
 from tfattn.decoding.state import take_rows
 
-__all__ = ["Found", "RuleState"]
-
 
 class RuleState(NamedTuple):
     """The state of the rules of a search."""

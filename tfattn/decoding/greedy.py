@@ -7,8 +7,6 @@ from tfattn.decoding.best import best_token
 from tfattn.decoding.found import Found
 from tfattn.decoding.search import Search
 
-__all__ = ["GreedySearch"]
-
 
 @keras.saving.register_keras_serializable("tfattn")
 class GreedySearch(Search):
@@ -17,7 +15,7 @@ class GreedySearch(Search):
     Args:
         rules: see `tfattn.decoding.Search`, also for the arguments, result and errors of a call.
     Raises:
-        ValueError: `rules` contains an object that is no rule, or a rule for beams only.
+        ValueError: `rules` contains an object that is not a rule, or a rule for beams only.
     Example: a step that counts up.
         >>> def step(tokens, position, state):
         ...     return keras.ops.one_hot(keras.ops.take(tokens, position, axis=1) + 1, 8), state

@@ -18,8 +18,6 @@ from tfattn.decoding.rows import loop_over_open_rows, resized_pasts, with_writte
 from tfattn.decoding.rules.base import Rule
 from tfattn.decoding.state import StateLayout, take_rows
 
-__all__ = ["advance", "begin", "decode"]
-
 
 def decode(step: Step, search: Any, start: Start, state: Any) -> tuple[Found, Any, int | Tensor]:
     """Runs a search to its end.
@@ -203,7 +201,7 @@ def _read(rule: Rule, state: Any) -> Tensor:
     """The entry of a step's state that a rule reads."""
     if not isinstance(state, dict) or not ops.is_tensor(state.get(rule.reads)):
         expected = f"have the entry {rule.reads!r} for {type(rule).__name__}"
-        known = sorted(state) if isinstance(state, dict) else state
+        known = sorted(map(str, state)) if isinstance(state, dict) else state
         _checks.fail("step", "state", f"{expected}, see `tfattn.rules`", known)
     return state[rule.reads]
 

@@ -9,8 +9,6 @@ from tfattn._past import Past
 from tfattn._types import Tensor
 from tfattn.decoding.found import Found
 
-__all__ = ["loop_over_open_rows", "resized_pasts", "with_written_positions"]
-
 _STRIDE = 8  # positions by which a `Past` grows
 
 Advance = Callable[..., tuple[Tensor, Found, tuple[Tensor, ...]]]

@@ -24,8 +24,6 @@ from tfattn.decoding.loop import advance, begin, decode
 from tfattn.decoding.rules.base import check_room
 from tfattn.decoding.state import take_rows
 
-__all__ = ["NothingLeftError", "Progress", "Run"]
-
 
 class NothingLeftError(ValueError):
     """A row has no token left, or NaN among its scores.

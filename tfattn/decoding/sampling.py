@@ -14,8 +14,6 @@ from tfattn.decoding.found import Found
 from tfattn.decoding.rules.base import Rule
 from tfattn.decoding.search import Search
 
-__all__ = ["Sampling"]
-
 
 @keras.saving.register_keras_serializable("tfattn")
 class Sampling(Search):
@@ -41,8 +39,8 @@ class Sampling(Search):
         rules: see `tfattn.decoding.Search`, also for the arguments, result and errors of a call.
             Rules come first, before temperature, `top_k` and `top_p`.
     Raises:
-        ValueError: an argument is out of its range; `rules` contains an object that is no rule, or
-            a rule for beams only.
+        ValueError: an argument is out of its range; `rules` contains an object that is not a
+            rule, or a rule for beams only.
     Example: a step for which tokens 4 and 5 are equally likely.
         >>> odds = np.log([[1e-9, 1e-9, 1e-9, 1e-9, 0.5, 0.5]]).astype("float32")
         >>> def step(tokens, position, state):

@@ -15,13 +15,11 @@ from tfattn.decoding.found import Found
 from tfattn.decoding.rules.base import Rule
 from tfattn.decoding.run import Run
 
-__all__ = ["Search"]
-
 
 class Search(Configurable):
     """A search: an object with options, called with a step. A subclass defines `choose`.
 
-    The loop is compiled once for a step function, the options that are no numbers, and the shapes
+    The loop is compiled once for a step function, the options that are not numbers, and the shapes
     of the state; a second call with the same shapes traces nothing. On TensorFlow, the loop drops
     ended rows once they are a quarter of all rows (not inside a `tf.function` of the caller, which
     XLA might compile). The default ids are those of `tfattn.data.Vocabulary`.
@@ -41,11 +39,11 @@ class Search(Configurable):
         int32 `(B, L)`, L the greatest `max_length`: the tokens after the begin token, up to the end
         token (included), then padding. With `return_state`, `(tokens, state)`.
     Raises:
-        ValueError: `rules` contains an object that is no rule; when called: `step` is not callable;
-            `max_length` or `batch_size` is not a positive int; an id is below 0; `return_state` is
-            not a bool; the state does not have `batch_size` rows, or a `Past` has fewer than
-            `max_length` positions; a rule does not fit the vocabulary or the batch; the rules leave
-            a row no token to write.
+        ValueError: `rules` contains an object that is not a rule; when called: `step` is not
+            callable; `max_length` or `batch_size` is not a positive int; an id is below 0;
+            `return_state` is not a bool; the state does not have `batch_size` rows, or a `Past` has
+            fewer than `max_length` positions; a rule does not fit the vocabulary or the batch; the
+            rules leave a row no token to write.
     Attributes:
         tensors, not_compiled: names of attributes, see `Rule.tensors`. A new value of an attribute
             in `tensors` compiles nothing new; only `start` reads attributes in `not_compiled`.

@@ -10,8 +10,6 @@ from tfattn import _checks
 from tfattn._past import Past
 from tfattn._types import Tensor
 
-__all__ = ["StateLayout", "paths_of_pasts", "take_rows"]
-
 
 def take_rows(tensor: Tensor, rows: Tensor | None) -> Tensor:
     """Some rows of a tensor; the tensor itself if `rows` is None or it is a scalar."""

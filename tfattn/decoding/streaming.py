@@ -10,8 +10,6 @@ from tfattn import _checks
 from tfattn.decoding import translation
 from tfattn.decoding.search import Search
 
-__all__ = ["translate_stream"]
-
 _CUT = "\N{REPLACEMENT CHARACTER}"  # decoded from a character with missing bytes
 
 

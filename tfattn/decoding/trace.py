@@ -7,8 +7,6 @@ from keras import ops
 from tfattn._types import Tensor
 from tfattn.decoding.rules.base import token_mask
 
-__all__ = ["BeamTrace", "Candidates", "by_sentence", "empty_trace", "with_step"]
-
 _NO_SCORE = float("-inf")
 
 

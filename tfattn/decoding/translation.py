@@ -2,8 +2,8 @@
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -15,8 +15,6 @@ from tfattn.decoding.greedy import GreedySearch
 from tfattn.decoding.rules.base import Rule, check_room
 from tfattn.decoding.run import NothingLeftError
 from tfattn.decoding.search import Search
-
-__all__ = ["limits", "translate"]
 
 _LENGTH_MULTIPLE = 8  # lengths are rounded up to multiples, so that few shapes are compiled
 
@@ -56,10 +54,10 @@ def translate(
     Returns:
         A list of strings, in the order of `sentences`; "" for an empty one.
     Raises:
-        ValueError: `search` is no search; its rules leave a sentence no token to write, or need a
-            greater `max_length`; `sentences` is a single string, or contains an object that is no
-            string; a vocabulary has another size than the model's; a size is not a positive int; a
-            sentence is too long for the model (checked before the first translation).
+        ValueError: `search` is not a search; its rules leave a sentence no token to write, or need
+            a greater `max_length`; `sentences` is a single string, or contains an object that is
+            not a string; a vocabulary has another size than the model's; a size is not a positive
+            int; a sentence is too long for the model (checked before the first translation).
     Example:
         >>> words = tfattn.data.Vocabulary(["a", "bird", "sings"])
         >>> model = Transformer(len(words), num_layers=1, width=8, num_heads=2, hidden_dim=16)
@@ -68,29 +66,106 @@ def translate(
         >>> len(translations), translations[1]
         (3, '')
     """
-    check_parts("translate", model, source_vocabulary, target_vocabulary)
-    sentences = _checks.strings("translate", "sentences", sentences)
-    search = checked_search("translate", search, len(sentences)).in_batches()
+    vocabularies = source_vocabulary, target_vocabulary
+    found = _hypotheses(
+        "translate", model, sentences, *vocabularies, search, batch_size, max_length, progress
+    )
+    return ["" if each is None else target_vocabulary.decode(each[0][0]) for each in found]
+
+
+class ScoredText(NamedTuple):
+    """A translation with its score by the search."""
+
+    text: str
+    score: float
+
+
+def translate_n_best(
+    model: Any,
+    sentences: Iterable[str],
+    source_vocabulary: Any,
+    target_vocabulary: Any,
+    search: Search,
+    batch_size: int = 64,
+    max_length: int | None = None,
+    progress: bool = False,
+) -> list[list[ScoredText]]:
+    """The best translations of each sentence with their scores, the best first.
+
+    Args:
+        model, sentences, source_vocabulary, target_vocabulary, batch_size, max_length, progress:
+            see `translate`.
+        search: a search with beams, such as `BeamSearch(num_beams=5, num_results=3)`.
+    Returns:
+        A list for each sentence, of at most `num_results` pairs `(text, score)`: fewer where the
+        search found fewer; `[("", 0.0)]` for an empty sentence.
+    Raises:
+        ValueError: `search` has no beams; or as in `translate`.
+    Example:
+        >>> words = tfattn.data.Vocabulary(["a", "bird", "sings"])
+        >>> model = Transformer(len(words), num_layers=1, width=8, num_heads=2, hidden_dim=16)
+        >>> beams = tfattn.BeamSearch(num_beams=3, num_results=2)
+        >>> (best, second), = tfattn.decoding.translate_n_best(
+        ...     model, ["a bird"], words, words, beams, max_length=5
+        ... )
+        >>> best.score >= second.score
+        True
+    """
+    who = "translate_n_best"
+    if not getattr(search, "sums", False):
+        _checks.fail(who, "search", "have beams, such as `BeamSearch(num_results=3)`", search)
+    vocabularies = source_vocabulary, target_vocabulary
+    found = _hypotheses(
+        who, model, sentences, *vocabularies, search, batch_size, max_length, progress
+    )
+    decode = target_vocabulary.decode
+    return [
+        [ScoredText("", 0.0)]
+        if each is None
+        else [
+            ScoredText(decode(tokens), float(score))
+            for tokens, score in zip(*each, strict=True)
+            if score > -np.inf
+        ]
+        for each in found
+    ]
+
+
+def _hypotheses(
+    who: str,
+    model: Any,
+    sentences: Iterable[str],
+    source_vocabulary: Any,
+    target_vocabulary: Any,
+    search: Search | None,
+    batch_size: int,
+    max_length: int | None,
+    progress: bool,
+) -> list[tuple[np.ndarray, np.ndarray | None] | None]:
+    """(Tokens `(N, L)`, scores `(N,)` of beams or None) of each sentence; None if it is empty."""
+    check_parts(who, model, source_vocabulary, target_vocabulary)
+    sentences = _checks.strings(who, "sentences", sentences)
+    search = checked_search(who, search, len(sentences)).in_batches()
     rules = search.rules
-    _checks.positive_int("translate", "batch_size", batch_size)
+    _checks.positive_int(who, "batch_size", batch_size)
     if max_length is not None:
-        _checks.positive_int("translate", "max_length", max_length)
-    _checks.boolean("translate", "progress", progress)
+        _checks.positive_int(who, "max_length", max_length)
+    _checks.boolean(who, "progress", progress)
     sources = [source_vocabulary.encode(sentence) for sentence in sentences]
     longest = getattr(model, "max_source_length", None)
     for i, ids in enumerate(sources):
-        check_reach("translate", f"sentences[{i}]", sentences[i], len(ids), longest)
-    check_read("translate", model, rules)
+        check_reach(who, f"sentences[{i}]", sentences[i], len(ids), longest)
+    check_read(who, model, rules)
     check_rooms(
-        "translate",
+        who,
         rules,
         [_limit_of(model, ids, source_vocabulary, max_length) for ids in sources],
         target_vocabulary,
     )
-    translations = [""] * len(sentences)
+    hypotheses = [None] * len(sentences)
     bar = keras.utils.Progbar(len(sentences), unit_name="sentence", verbose=int(progress))
     done = sources.count([])
-    for batch in _batches([len(ids) for ids in sources], batch_size):
+    for batch in batches([len(ids) for ids in sources], batch_size):
         ids = padded([[*sources[i], source_vocabulary.end_id] for i in batch], batch_size, longest)
         most = max_length or limits_of(model, ids)
         places = [*batch, *[batch[-1]] * (len(ids) - len(batch))]
@@ -100,18 +175,26 @@ def translate(
             found = of_batch(model.step, state, len(ids), most, **special_ids(target_vocabulary))
         except NothingLeftError as error:
             raise error.of_row(f"sentences[{places[error.place]}]") from None
-        found = keras.ops.convert_to_numpy(found[0] if isinstance(found, tuple) else found)
-        best = found[:, 0] if found.ndim == 3 else found  # (B, L)
-        for i, tokens in zip(batch, best, strict=False):
-            translations[i] = target_vocabulary.decode(tokens)
+        for i, each in zip(batch, _by_sentence(found), strict=False):
+            hypotheses[i] = each
         done += len(batch)
         bar.update(done)
-    return translations
+    return hypotheses
+
+
+def _by_sentence(found: Any) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
+    """Tokens `(N, L)` and scores `(N,)` or None of each sentence, from the results of a search."""
+    tokens = keras.ops.convert_to_numpy(found[0] if isinstance(found, tuple) else found)
+    if tokens.ndim == 2:  # one result for each sentence
+        return ((row[None], None) for row in tokens)
+    scores = getattr(found, "scores", None)
+    scores = [None] * len(tokens) if scores is None else keras.ops.convert_to_numpy(scores)
+    return zip(tokens, scores, strict=True)
 
 
 def encoded(model: Any, ids: np.ndarray, max_length: int, rules: Sequence[Rule] = ()) -> Any:
     """`model.encode` with the entries that rules read; compiled on JAX, which would otherwise
-    compile the encoder's loops anew for each batch.
+    compile the encoder's loops again for each batch.
     """
     options = {"max_length": max_length, **dict.fromkeys(_read_by(rules), True)}
     if keras.backend.backend() == "torch":
@@ -194,7 +277,7 @@ def check_parts(who: str, model: Any, source_vocabulary: Any, target_vocabulary:
             _checks.fail(who, argument, f"have {size} entries, as in the model", len(vocabulary))
 
 
-def _batches(lengths: list[int], batch_size: int) -> list[list[int]]:
+def batches(lengths: list[int], batch_size: int) -> list[list[int]]:
     """Indices of the nonempty sentences in batches, the longest first.
 
     Each sentence has at least half the length of the first in its batch.

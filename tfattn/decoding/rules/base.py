@@ -12,18 +12,6 @@ from tfattn._types import Tensor
 from tfattn.decoding.arguments import Ids
 from tfattn.decoding.configurable import NO_TOKEN, Configurable
 
-__all__ = [
-    "NO_TOKEN",
-    "Rule",
-    "check_ids_below",
-    "check_room",
-    "checked_ids",
-    "checked_phrases",
-    "token_counts",
-    "token_mask",
-    "padded",
-]
-
 
 class Rule(Configurable):
     """A rule of decoding: it changes the scores of the next token, at every step of a search.

@@ -12,8 +12,6 @@ from tfattn._types import Tensor
 from tfattn.decoding.arguments import Ids
 from tfattn.decoding.rules.base import NO_TOKEN, Rule, check_ids_below, checked_ids, padded
 
-__all__ = ["TargetPrefix"]
-
 
 @keras.saving.register_keras_serializable("tfattn")
 class TargetPrefix(Rule):

@@ -7,8 +7,6 @@ from tfattn import _checks
 from tfattn._types import Tensor
 from tfattn.decoding.rules.base import Rule
 
-__all__ = ["CoveragePenalty"]
-
 
 @keras.saving.register_keras_serializable("tfattn")
 class CoveragePenalty(Rule):
@@ -22,7 +20,7 @@ class CoveragePenalty(Rule):
     The state of the step must have an entry `coverage`, float32 `(B, S)`: the attention weights
     of each source token, summed over the steps so far, and 1 from the start where the source is
     padding. `Transformer` and `BahdanauSeq2Seq` have this entry after
-    `model.encode(source, max_length, coverage=True)`; `translate` passes the argument by itself.
+    `model.encode(source, max_length, coverage=True)`; `translate` passes the argument.
 
     Args:
         strength: number β of at least 0. 0 changes nothing; Wu et al. use 0.2.

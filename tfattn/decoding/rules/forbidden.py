@@ -15,8 +15,6 @@ from tfattn.decoding.rules.base import (
     token_mask,
 )
 
-__all__ = ["ForbiddenTokens"]
-
 
 @keras.saving.register_keras_serializable("tfattn")
 class ForbiddenTokens(Rule):

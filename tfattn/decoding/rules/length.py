@@ -8,8 +8,6 @@ from tfattn._types import Tensor
 from tfattn.decoding.arguments import Ids
 from tfattn.decoding.rules.base import Rule
 
-__all__ = ["MinLength"]
-
 
 @keras.saving.register_keras_serializable("tfattn")
 class MinLength(Rule):

@@ -7,8 +7,6 @@ from tfattn import _checks
 from tfattn._types import Tensor
 from tfattn.decoding.rules.base import Rule, token_mask
 
-__all__ = ["NoRepeatNgrams", "RepetitionPenalty"]
-
 
 @keras.saving.register_keras_serializable("tfattn")
 class RepetitionPenalty(Rule):

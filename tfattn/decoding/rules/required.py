@@ -19,8 +19,6 @@ from tfattn.decoding.rules.base import (
     token_mask,
 )
 
-__all__ = ["RequiredTokens"]
-
 
 @keras.saving.register_keras_serializable("tfattn")
 class RequiredTokens(Rule):

@@ -7,8 +7,6 @@ from tfattn import _checks
 from tfattn._types import Tensor
 from tfattn.decoding.rules.base import Rule
 
-__all__ = ["MinP", "TypicalP"]
-
 
 @keras.saving.register_keras_serializable("tfattn")
 class MinP(Rule):

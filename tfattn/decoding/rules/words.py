@@ -5,8 +5,6 @@ from typing import Any
 
 from tfattn import _checks
 
-__all__ = ["tokens_of"]
-
 
 def tokens_of(vocabulary: Any, words: Iterable[str]) -> list[list[int]]:
     """The tokens of words or phrases, for `RequiredTokens`, `ForbiddenTokens` and `TargetPrefix`.

@@ -1,0 +1,36 @@
+"""Log-probabilities of given translations."""
+
+import numpy as np
+import pytest
+from keras import ops
+
+import tfattn
+from tests.helpers.searches import ENGLISH, GERMAN, transformer
+from tfattn import decoding
+
+pytestmark = pytest.mark.usefixtures("dense_path")
+
+
+def by_steps(model, source, target):
+    """The sum over single steps of the decoder."""
+    state = model.encode(np.array([[*ENGLISH.encode(source), ENGLISH.end_id]]))
+    tokens = np.array([[GERMAN.begin_id, *GERMAN.encode(target), GERMAN.end_id]])
+    found = 0.0
+    for position, token in enumerate(tokens[0, 1:]):
+        logits = ops.convert_to_numpy(model.step(tokens, position, state)[0])[0].astype("float64")
+        found += logits[token] - np.logaddexp.reduce(logits)
+    return found
+
+
+def test_a_target_has_the_sum_of_its_tokens_and_its_end():
+    model = transformer()
+    pairs = [("one two three", "eins zwei"), ("four", ""), ("", "drei"), ("two " * 9, "vier kaum")]
+    found = decoding.log_probabilities(model, pairs, ENGLISH, GERMAN, batch_size=3)
+    np.testing.assert_allclose(found, [by_steps(model, *pair) for pair in pairs], rtol=1e-4)
+
+
+def test_a_pair_that_is_too_long_is_named():
+    model = transformer(positions=tfattn.LearnedPositionalEncoding(5))
+    pairs = [("one", "eins"), ("one", "eins " * 9)]
+    with pytest.raises(ValueError, match=r"log_probabilities: `pairs\[1\]` must have at most 4 to"):
+        decoding.log_probabilities(model, pairs, ENGLISH, GERMAN)

@@ -1,0 +1,67 @@
+"""The probability of given translations by a model."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from keras import ops
+
+from tfattn import _checks
+from tfattn.decoding.translation import batches, check_parts, check_reach, padded
+
+
+def log_probabilities(
+    model: Any,
+    pairs: Iterable[tuple[str, str]],
+    source_vocabulary: Any,
+    target_vocabulary: Any,
+    batch_size: int = 64,
+) -> np.ndarray:
+    """The log-probability of each target sentence given its source sentence.
+
+        log p(target | source) = Σ log p(token | the tokens before it, source)
+
+    The end token counts as a token of the target.
+
+    Args:
+        model: see `translate`; `model((source, target_in))` returns logits `(B, T, V)`.
+        pairs: iterable of pairs (source, target) of strings.
+        source_vocabulary, target_vocabulary: see `translate`.
+        batch_size: positive int, the most pairs at a time.
+    Returns:
+        float32 `(N,)`, in the order of `pairs`.
+    Raises:
+        ValueError: a vocabulary has another size than the model's; `batch_size` is not a positive
+            int; `pairs` contains anything but pairs of strings; a sentence is too long for the
+            model.
+    Example:
+        >>> words = tfattn.data.Vocabulary(["a", "bird", "sings"])
+        >>> model = Transformer(len(words), num_layers=1, width=8, num_heads=2, hidden_dim=16)
+        >>> pairs = [("a bird", "a bird sings"), ("a bird", "")]
+        >>> print(tfattn.decoding.log_probabilities(model, pairs, words, words) < 0)
+        [ True  True]
+    """
+    who = "log_probabilities"
+    check_parts(who, model, source_vocabulary, target_vocabulary)
+    _checks.positive_int(who, "batch_size", batch_size)
+    pairs = _checks.pairs(who, "pairs", pairs)
+    sides = []
+    for place, vocabulary in enumerate((source_vocabulary, target_vocabulary)):
+        longest = getattr(model, ("max_source_length", "max_target_length")[place], None)
+        ids = [vocabulary.encode(pair[place]) for pair in pairs]
+        for i, row in enumerate(ids):
+            check_reach(who, f"pairs[{i}]", pairs[i][place], len(row), longest)
+        sides.append(([[*row, vocabulary.end_id] for row in ids], longest))
+    (sources, source_reach), (targets, target_reach) = sides
+    found = np.zeros(len(pairs), "float32")
+    longer = [max(map(len, rows)) for rows in zip(sources, targets, strict=True)]
+    for batch in batches(longer, batch_size):
+        source = padded([sources[i] for i in batch], batch_size, source_reach)
+        target = padded([targets[i] for i in batch], batch_size, target_reach)
+        begin = np.full_like(target[:, :1], target_vocabulary.begin_id)
+        logits = model((source, np.concatenate([begin, target[:, :-1]], axis=1)), training=False)
+        log_p = ops.log_softmax(ops.cast(logits, "float32"), axis=-1)  # (B, T, V)
+        log_p = ops.take_along_axis(log_p, target[..., None], axis=-1)[..., 0]
+        sums = np.sum(np.where(target != 0, ops.convert_to_numpy(log_p), 0.0), axis=1)
+        found[batch] = sums[: len(batch)]
+    return found

@@ -1,0 +1,187 @@
+"""Beam search with a pool of ended hypotheses beside the beams, as `transformers` has it."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import keras
+from keras import ops
+
+from tfattn import _checks
+from tfattn._types import Step, Tensor
+from tfattn.decoding.beams import Hypotheses
+from tfattn.decoding.best import best_tokens, top_k
+from tfattn.decoding.candidates import NO_SCORE
+from tfattn.decoding.found import Found
+from tfattn.decoding.rules.base import Rule
+from tfattn.decoding.search import Search
+
+
+@keras.saving.register_keras_serializable("tfattn")
+class PooledBeamSearch(Search):
+    """Beam search that keeps ended hypotheses in a pool, as `generate` of `transformers` does.
+
+    `BeamSearch` lets ended hypotheses compete with open ones for its K places. Here K open beams
+    always go on, and the K best ended hypotheses wait in a pool. A hypothesis enters the pool if it
+    ends among the K best of all candidates. At `max_length` each beam ends with the end token, at
+    no cost, as with `forced_eos_token_id`.
+
+    The search of a sentence stops when the pool is full and the best beam, with its present length,
+    scores no more than the worst of the pool: a rule of thumb, since a longer hypothesis may score
+    more. Scores are those of `BeamSearch`.
+
+    Args:
+        num_beams: positive int K.
+        length_penalty: number of at least 0, as in `BeamSearch`.
+        early_stopping: whether to stop as soon as the pool is full.
+        rules: see `tfattn.decoding.Search`; none that is for `BeamSearch` alone.
+    Returns:
+        When called, `Hypotheses`: tokens int32 `(B, K, L)`, scores float32 `(B, K)`, the best
+        first; no state and no trace.
+    Raises:
+        ValueError: an argument is out of its range; `rules` contains an object that is not a rule,
+            or a rule for `BeamSearch` only; when called: the rules leave a sentence no hypothesis.
+    Example: 4 or 5 follows the begin token 2; the end token 3 always follows 5.
+        >>> table = np.full((6, 6), -np.inf, "float32")
+        >>> table[2, 4], table[2, 5], table[5, 3] = np.log([0.6, 0.4, 1.0])
+        >>> table[4, 3], table[4, 4] = np.log([0.5, 0.5])
+        >>> def step(tokens, position, state):
+        ...     last = keras.ops.take(tokens, position, axis=1)
+        ...     return keras.ops.take(table, last, axis=0), state
+        >>> search = tfattn.decoding.PooledBeamSearch(num_beams=2, length_penalty=0.0)
+        >>> found = search(step, (), batch_size=1, max_length=4)
+        >>> print(np.asarray(found.tokens))
+        [[[5 3 0 0]
+          [4 3 0 0]]]
+
+    Source: `transformers` 5, generation with `num_beams`; its stopping is discussed in
+    huggingface/transformers, pull request 20901.
+    """
+
+    tensors = ("length_penalty",)
+    sums = True
+
+    def __init__(
+        self,
+        num_beams: int = 4,
+        length_penalty: float = 1.0,
+        early_stopping: bool = False,
+        rules: Sequence[Rule] = (),
+    ):
+        super().__init__(rules)
+        who = type(self).__name__
+        self.num_beams = _checks.positive_int(who, "num_beams", num_beams)
+        self.length_penalty = _checks.non_negative_number(who, "length_penalty", length_penalty)
+        self.early_stopping = _checks.boolean(who, "early_stopping", early_stopping)
+        if any(rule.beams_only or rule.levels > 1 for rule in self.rules):
+            _checks.fail(who, "rules", "hold no rule for `BeamSearch` alone", self.rules)
+
+    @property
+    def width(self) -> int:
+        return self.num_beams
+
+    def start(self, batch_size: int | Tensor, length: int) -> dict[str, Tensor]:
+        return {"sums": ops.zeros((batch_size,))}
+
+    def answer(self, results: dict[str, Any], batch_size: int | Tensor, length: int) -> Hypotheses:
+        shape = (batch_size, self.num_beams)
+        tokens = ops.reshape(results["tokens"], (*shape, length))
+        return Hypotheses(tokens, ops.reshape(results["scores"], shape))
+
+    def choose(
+        self, logits: Tensor, position: Tensor, found: Found, width: int
+    ) -> tuple[Tensor, Tensor | None, dict[str, Tensor]]:
+        is_last = position + 1 >= found.limits  # (R,)
+        sums, tokens, rows = self._candidates(logits, found, is_last, width)  # (B, 2K)
+        ends = ops.logical_or(tokens == self.end_id, ops.take(is_last, rows))
+        penalty = ops.power(ops.cast(position + 1, "float32"), self.length_penalty)
+        best = slice(0, self.width)
+        ended = ops.where(ends, sums, NO_SCORE)[:, best] / penalty  # (B, K)
+        pool, scores = self._pool(found, position, ended, tokens[:, best], rows[:, best], width)
+        sums, places = top_k(ops.where(ends, NO_SCORE, sums), self.width)  # (B, K)
+        rows, tokens = (
+            ops.reshape(ops.take_along_axis(each, places, axis=1), (-1,)) for each in (rows, tokens)
+        )
+        sums = ops.reshape(sums, (-1,))
+        # The token of a beam that does not exist may lie outside of the vocabulary.
+        tokens = ops.where(sums == NO_SCORE, self.padding_id, tokens)
+        own = {"sums": sums, "bounds": sums / penalty, "pool": pool, "scores": scores}
+        return tokens, rows, own
+
+    def _candidates(
+        self, logits: Tensor, found: Found, is_last: Tensor, width: int
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """(Sums, tokens, parent rows) `(B, 2K)` of the best candidates: K of them may end."""
+        count = 2 * self.width
+        is_end = ops.arange(ops.shape(logits)[1], dtype="int32") == self.end_id
+        end = ops.where(is_end, 0.0, NO_SCORE)
+        logits = ops.where(is_last[:, None], end, ops.cast(logits, "float32"))
+        gains, tokens = best_tokens(logits, count)  # (R, 2K)
+        closed = ops.logical_or(found.done, found.ended)[:, None]
+        sums = ops.where(closed, NO_SCORE, found.own["sums"][:, None] + gains)
+        shape = (-1, width * count)
+        sums, places = top_k(ops.reshape(sums, shape), count)
+        places = ops.cast(places, "int32")
+        tokens = ops.take_along_axis(ops.reshape(tokens, shape), places, axis=1)
+        sentences = ops.arange(ops.shape(places)[0], dtype="int32")[:, None]
+        return sums, tokens, sentences * width + places // count
+
+    def _pool(
+        self,
+        found: Found,
+        position: Tensor,
+        ended: Tensor,
+        tokens: Tensor,
+        rows: Tensor,
+        width: int,
+    ) -> tuple[Tensor, Tensor]:
+        """The pool after this step: tokens `(B·K, 1 + L)`, scores `(B·K,)`, the best first."""
+        length = ops.shape(found.tokens)[1]
+        here = ops.arange(length, dtype="int32") == position + 1
+        texts = ops.take(found.tokens, rows, axis=0)  # (B, K, 1 + L)
+        texts = ops.where(here, tokens[..., None], texts)
+        if "pool" in found.own:
+            before = ops.reshape(found.own["pool"], ops.shape(texts))
+            texts = ops.concatenate([before, texts], axis=1)
+            before = ops.reshape(found.own["scores"], ops.shape(ended))
+            ended = ops.concatenate([before, ended], axis=1)  # (B, 2K)
+        scores, places = top_k(ended, self.width)
+        texts = ops.take_along_axis(texts, ops.cast(places, "int32")[..., None], axis=1)
+        return ops.reshape(texts, (-1, length)), ops.reshape(scores, (-1,))
+
+    def done(self, found: Found) -> Tensor:
+        bounds, scores = (
+            ops.reshape(found.own[name], (-1, self.width)) for name in ("bounds", "scores")
+        )
+        worst = scores[:, -1]
+        done = ops.logical_not(bounds[:, 0] > worst)  # (B,)
+        if self.early_stopping:
+            done = ops.logical_or(done, worst > NO_SCORE)
+        return ops.repeat(done, self.width)
+
+    def stuck(self, found: Found) -> Tensor:
+        return ops.all(ops.reshape(found.own["scores"], (-1, self.width)) == NO_SCORE, axis=1)
+
+    def alive(self, found: Found) -> Tensor:
+        return found.own["sums"] > NO_SCORE
+
+    def results(self, found: Found) -> tuple[dict[str, Any], Tensor | None]:
+        scores = found.own["scores"]
+        tokens = ops.where((scores == NO_SCORE)[:, None], self.padding_id, found.own["pool"])
+        return {"tokens": tokens[:, 1:], "scores": scores}, None
+
+    def stream(
+        self,
+        step: Step,
+        state: Any,
+        max_length: int,
+        begin_id: int = 2,
+        end_id: int = 3,
+        padding_id: int = 0,
+        steps: int = 4,
+    ) -> Iterator[int]:
+        """The tokens of one sentence; all at its end, since the pool may hold any."""
+        found = self(step, state, 1, max_length, begin_id, end_id, padding_id)
+        for token in ops.convert_to_numpy(found.tokens)[0, 0].tolist():
+            yield token
+            if token == end_id:
+                return
