@@ -154,6 +154,19 @@ def test_greedy_search_gives_the_same_translations(pair):
     )
 
 
+@pytest.mark.usefixtures("engine")
+@pytest.mark.parametrize("wanted_first", ["padding", "end"])
+def test_padding_is_never_written_and_a_translation_may_be_empty(wanted_first, tmp_path):
+    model = built(**GOES["post-norm"])
+    bias = np.array(numpy(model.output_dense.bias))
+    bias[0 if wanted_first == "padding" else TARGET.end_id] = 9.0
+    model.output_dense.bias.assign(bias)
+    to_ctranslate2(model, WORDS, tmp_path / "new")
+    wanted = tfattn.translate(model, SENTENCES, *WORDS, max_length=5)
+    assert CTranslate2(tmp_path / "new").translate(SENTENCES, max_length=5) == wanted
+    assert all(wanted[:2]) if wanted_first == "padding" else not any(wanted)
+
+
 @pytest.mark.slow
 def test_given_tokens_have_equal_log_probabilities(pair):
     model, served, words, _ = pair

@@ -1,14 +1,25 @@
 """Encoder and step as ONNX files: equal logits, and equal tokens by a loop of NumPy alone."""
 
 import pathlib
-import re
 
 import keras
 import numpy as np
 import pytest
 
 import tfattn
-from tests.convert.parity import close, randomized, refused
+from tests.convert.parity import close, refused
+from tests.convert.stepping import (
+    IDS,
+    MODELS,
+    NOTHING_ADDED,
+    PLAIN,
+    SOURCE,
+    TARGET,
+    built,
+    code_of_the_page,
+    function_of_the_page,
+    within,
+)
 from tests.helpers.tensors import numpy
 from tfattn import data, scalings
 from tfattn.convert import to_onnx
@@ -18,52 +29,6 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.filterwarnings("ignore:In the future `np.object`:FutureWarning"),  # Keras's
 ]
-
-SOURCE = data.Vocabulary([f"s{i}" for i in range(13)])
-TARGET = data.Vocabulary([f"t{i}" for i in range(15)])
-IDS = np.array([[4, 7, 9, 1, 5, 3], [16, 8, 3, 0, 0, 0], [11, 5, 5, 3, 0, 0]], "int32")
-
-
-def within(**options):
-    heads = {"num_heads": 3, "key_dim": 4} | options
-    return tfattn.TransformerEncoderBlock(
-        hidden_dim=7, attention=tfattn.MultiHeadAttention(**heads), norm_first=True
-    )
-
-
-PLAIN = tfattn.TransformerEncoderBlock(num_heads=3, hidden_dim=7)
-NOTHING_ADDED = {"positions": keras.layers.Identity()}
-MODELS = {
-    "shared, learned positions": {
-        "block": PLAIN,
-        "positions": tfattn.LearnedPositionalEncoding(23),
-        "share_embeddings": True,
-        "num_layers": 2,
-    },
-    "rotary, scaled, one key head": {
-        "block": within(
-            num_key_value_heads=1,
-            value_dim=5,
-            positions=tfattn.RotaryPositions(scaling=scalings.linear(2.0)),
-        ),
-        **NOTHING_ADDED,
-    },
-    "relative, sinks, an additive score": {
-        "block": within(
-            positions=tfattn.RelativePositionBias(bidirectional=False),
-            normalizer=tfattn.AttentionSinks(),
-            score=tfattn.AdditiveScore(5),
-        ),
-    },
-}
-
-
-def built(share_embeddings=False, num_layers=1, **options):
-    sizes = [len(TARGET)] if share_embeddings else [len(SOURCE), len(TARGET)]
-    options |= {"num_layers": num_layers, "share_embeddings": share_embeddings}
-    model = tfattn.Transformer(*sizes, width=12, **options)
-    model.build_for_any()
-    return randomized(model)
 
 
 def stepped(encoder, step, tokens, source):
@@ -76,20 +41,6 @@ def stepped(encoder, step, tokens, source):
         logits, *state[:2] = step.run(None, inputs)
         found.append(logits)
     return np.stack(found, axis=1)
-
-
-def code_of_the_page():
-    """The blocks of `docs/serve.md`."""
-    page = (pathlib.Path(__file__).parents[2] / "docs" / "serve.md").read_text("utf-8")
-    return re.findall(r"^```py\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
-
-
-def function_of_the_page():
-    """`greedy`, as readers copy it."""
-    [code] = [code for code in code_of_the_page() if "def greedy" in code]
-    variables = {"np": np}
-    exec(code.partition("\n\n\nencoder, step")[0], variables)
-    return variables["greedy"]
 
 
 @pytest.fixture(scope="module", params=MODELS)
@@ -122,7 +73,7 @@ def test_each_step_has_the_logits_of_a_call(exported):
 def test_the_loop_of_the_page_writes_the_same(exported):
     """For any batch and lengths."""
     model, encoder, step = exported
-    greedy = function_of_the_page()
+    greedy = function_of_the_page("greedy")
     for source in (np.pad(IDS, [[0, 0], [0, 5]]), IDS[:1, :2]):
         found = greedy(encoder, step, source, 9)
         state = model.encode(source, max_length=9)
@@ -132,7 +83,7 @@ def test_the_loop_of_the_page_writes_the_same(exported):
 
 
 def test_the_code_of_the_page_runs_from_top_to_bottom(tmp_path, monkeypatch):
-    for module in ("ctranslate2", "onnxruntime", "tf2onnx"):
+    for module in ("ai_edge_litert", "ctranslate2", "onnxruntime", "tf2onnx"):
         pytest.importorskip(module)
     monkeypatch.chdir(tmp_path)
     variables = {}
@@ -140,7 +91,7 @@ def test_the_code_of_the_page_runs_from_top_to_bottom(tmp_path, monkeypatch):
         exec(code, variables)
     sentences = ["a cat sees a bird"]
     ours = tfattn.translate(variables["model"], sentences, *variables["words"], max_length=20)
-    assert [variables["translation"]] == ours
+    assert [variables["translation"]] == ours == [variables["on_device"]]
 
 
 def test_keys_and_values_grow_by_a_position(exported):

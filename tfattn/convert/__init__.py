@@ -21,8 +21,11 @@ from tfattn.convert.ctranslate2 import to_ctranslate2
 from tfattn.convert.ctranslate2_folder import CTranslate2
 from tfattn.convert.keras import from_keras, to_keras
 from tfattn.convert.keras_hub import from_keras_hub, to_keras_hub
+from tfattn.convert.litert import to_litert
 from tfattn.convert.marian import from_marian, ids_from_marian, ids_to_marian, to_marian
+from tfattn.convert.marian_folder import load_marian, marian_search
 from tfattn.convert.onnx import to_onnx
+from tfattn.convert.page import to_page
 from tfattn.convert.pytorch import from_torch, to_torch
 
 __all__ = [
@@ -33,10 +36,14 @@ __all__ = [
     "from_torch",
     "ids_from_marian",
     "ids_to_marian",
+    "load_marian",
+    "marian_search",
     "to_ctranslate2",
     "to_keras",
     "to_keras_hub",
+    "to_litert",
     "to_marian",
     "to_onnx",
+    "to_page",
     "to_torch",
 ]

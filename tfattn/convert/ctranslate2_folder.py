@@ -138,6 +138,7 @@ class CTranslate2:
                 batch_type="examples",
                 max_input_length=0,
                 min_decoding_length=0,  # allow empty translations
+                suppress_sequences=[[self.target_vocabulary.words[0]]],  # padding
                 max_decoding_length=int(end),
                 return_end_token=True,  # counts in the length
                 asynchronous=True,  # threads can proceed to the next limit

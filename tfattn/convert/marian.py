@@ -17,6 +17,10 @@ _ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "silu", "silu": "silu",
 # The score of padding is finite, since the smoothed loss sums all scores.
 _NEVER = -1e9
 
+_SIDES = ("encoder", "decoder")
+_OF_SIDE = ("layers", "ffn_dim", "attention_heads")
+SIZES = tuple(f"{side}_{size}" for side in _SIDES for size in _OF_SIDE)
+
 # Path of each part below a block to the module's name.
 _ENCODER = {
     **blocks.attention_maps("self_attention/", "self_attn."),
@@ -60,8 +64,7 @@ def from_marian(state: Mapping[str, Any], config: Mapping[str, Any]) -> Transfor
     """
     who = "from_marian"
     needed = ("d_model", "activation_function", "vocab_size", "pad_token_id")
-    per_side = [f"{side}_{size}" for side in _SIDES for size in _SIZES]
-    _checks.mapping(who, "config", config, (*needed, *per_side))
+    _checks.mapping(who, "config", config, (*needed, *SIZES))
     state = weights.read(who, state)
     _refuse(who, config)
     width, num_heads = config["d_model"], config["encoder_attention_heads"]
@@ -177,10 +180,6 @@ def ids_to_marian(ids: Any, config: Mapping[str, Any]) -> np.ndarray:
     return np.where(ids == 0, config["pad_token_id"], ids - 1).astype("int32")
 
 
-_SIDES = ("encoder", "decoder")
-_SIZES = ("layers", "ffn_dim", "attention_heads")
-
-
 def _ids(who: str, ids: Any, config: Mapping[str, Any]) -> np.ndarray:
     _checks.mapping(who, "config", config, ["pad_token_id"])
     _checks.non_negative_int(who, "pad_token_id", config["pad_token_id"])
@@ -195,7 +194,7 @@ def _ids(who: str, ids: Any, config: Mapping[str, Any]) -> np.ndarray:
 
 def _refuse(who: str, config: Mapping[str, Any]) -> None:
     """Raises for features that `Transformer` does not have."""
-    for size in _SIZES:
+    for size in _OF_SIDE:
         of_encoder, of_decoder = (config[f"{side}_{size}"] for side in _SIDES)
         different = of_encoder != of_decoder
         reason = f"encoder and decoder must be equal, not {of_encoder} and {of_decoder}"

@@ -101,7 +101,7 @@ def from_torch(
     kinds = [kind for name, kind in _KINDS.items() if name in state]
     if not kinds:
         expected = "be the state of an attention or a Transformer module of torch.nn"
-        _checks.fail(who, "state", expected, sorted(state))
+        _checks.fail(who, "state", expected, sorted(map(str, state)))
     if kinds[0] == "attention":
         return _attention_from(who, state, num_heads, dropout)
     options = {

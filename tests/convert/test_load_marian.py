@@ -1,0 +1,273 @@
+"""Published translators: the tokens and texts of `transformers`, and what a folder must hold."""
+
+import json
+import pickle
+import zipfile
+
+import numpy as np
+import pytest
+
+import tfattn
+from tests.convert import marian_folders as theirs
+from tests.convert.parity import refused
+from tests.convert.published import write_published
+from tests.helpers.processes import printed
+from tfattn.convert import load_marian, marian_search, to_marian
+from tfattn.data import MarianVocabulary, load_vocabulary
+from tfattn.decoding import GreedySearch, PooledBeamSearch
+
+
+@pytest.mark.slow
+def test_tokens_and_texts_are_those_of_transformers(tmp_path):
+    if not theirs.is_there():
+        pytest.skip("needs torch, transformers, sentencepiece and safetensors")
+    printed("-m", "tests.convert.marian_folders", tmp_path)
+    for name, (_, _, count) in theirs.FOLDERS.items():
+        wanted = json.loads((tmp_path / f"{name}.json").read_text("utf-8"))
+        model, source, target = load_marian(tmp_path / name)
+        found = [[*source.encode(line), source.end_id] for line in wanted["lines"]]
+        assert [[token - 1 for token in row] for row in found] == wanted["inputs"]
+        seen = Seen(target)
+        texts = tfattn.translate(
+            model,
+            wanted["lines"],
+            source,
+            seen,
+            search=marian_search(tmp_path / name),
+            batch_size=count,
+            max_length=theirs.LONGEST,
+        )
+        assert texts == wanted["texts"]
+        assert sorted(seen.rows) == sorted(wanted["ids"])
+        assert len(texts) == count and len(set(texts)) >= 0.75 * count
+        lengths = set(map(len, wanted["inputs"]))
+        assert min(lengths) == 2 and max(lengths) > 35  # with the end
+
+
+class Seen:
+    """A vocabulary that remembers the rows of ids that it decodes, as Marian's."""
+
+    def __init__(self, vocabulary):
+        self.vocabulary, self.rows = vocabulary, []
+
+    def __getattr__(self, name):
+        return getattr(self.vocabulary, name)
+
+    def __len__(self):
+        return len(self.vocabulary)
+
+    def decode(self, ids):
+        self.rows.append([int(token) - 1 for token in ids if token != self.vocabulary.padding_id])
+        return self.vocabulary.decode(ids)
+
+
+def write(folder, name, content):
+    (folder / name).write_text(json.dumps(content), encoding="utf-8")
+
+
+def change(name, **entries):
+    def changed(folder):
+        path = folder / name
+        write(folder, name, {**(json.loads(path.read_text()) if path.exists() else {}), **entries})
+
+    return changed
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory):
+    """The files of a folder, without PyTorch and transformers."""
+    folder = write_published(tmp_path_factory.mktemp("marian"))
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.fixture
+def folder(published, tmp_path):
+    for name, content in published.items():
+        (tmp_path / name).write_bytes(content)
+    return tmp_path
+
+
+def test_a_folder_needs_no_settings_of_generation_and_tokenizer(folder):
+    for name in ("generation_config.json", "tokenizer_config.json"):
+        (folder / name).unlink()
+    model, source, target = load_marian(folder)
+    assert source.words == target.words and len(source) == model.source_vocabulary_size
+    padding = target.begin_id
+    assert target.words[padding] == "<bos>" and model.output_dense.bias.numpy()[padding] == 0
+
+
+@pytest.mark.parametrize(
+    "entries, wanted",
+    [
+        ({}, PooledBeamSearch(theirs.NUM_BEAMS)),
+        (
+            {"num_beams": 4, "length_penalty": 0.6, "early_stopping": True},
+            PooledBeamSearch(4, length_penalty=0.6, early_stopping=True),
+        ),
+        ({"num_beams": 1}, GreedySearch()),
+        ({"num_beams": None}, GreedySearch()),
+    ],
+)
+def test_the_search_is_that_of_the_folder(folder, entries, wanted):
+    change(SETTINGS, **entries)(folder)
+    assert repr(marian_search(folder)) == repr(wanted)
+
+
+@pytest.mark.parametrize(
+    "entries, message",
+    [
+        ({"do_sample": True}, "marian_search: `do_sample` cannot be converted"),
+        ({"num_beam_groups": 3}, "marian_search: `num_beam_groups` cannot be converted"),
+        ({"penalty_alpha": 0.6}, "marian_search: `penalty_alpha` cannot be converted"),
+        ({"early_stopping": "never"}, "PooledBeamSearch: `early_stopping` must be True or False"),
+    ],
+)
+def test_other_searches_are_refused(folder, entries, message):
+    change(SETTINGS, **entries)(folder)
+    with pytest.raises(ValueError, match=message):
+        marian_search(folder)
+
+
+@pytest.mark.parametrize("renormalize", [True, False])
+def test_forbidden_padding_shares_or_keeps_its_probability(folder, renormalize):
+    change("generation_config.json", renormalize_logits=renormalize)(folder)
+    model, source, target = load_marian(folder)
+    state = model.encode(np.array([[5, 6, source.end_id]]), max_length=4)
+    logits = np.asarray(model.step(np.array([[target.begin_id, 0, 0, 0]]), 0, state)[0])[0]
+    assert logits[target.begin_id] < -99
+    assert (logits[target.padding_id] < -99) == renormalize
+    with refused("score of padding"):  # the way back would lose weights
+        to_marian(model)
+
+
+def test_vocabularies_come_back_from_files(folder, tmp_path):
+    change("tokenizer_config.json", clean_up_tokenization_spaces=True)(folder)
+    _, source, target = load_marian(folder)
+    for each in (source, target):
+        each.save(tmp_path / "vocabulary")
+        back = load_vocabulary(tmp_path / "vocabulary")
+        assert type(back) is MarianVocabulary and back.words == each.words
+        assert back.clean_up and (back.unknown_id, back.end_id) == (each.unknown_id, each.end_id)
+        text = ">>fra<< béka. \ud800☃"
+        assert back.encode(text) == each.encode(text) != [each.unknown_id]
+        assert back.decode(range(1, 9)) == each.decode(range(1, 9))
+    with pytest.raises(ValueError, match="`tokenizer` must be omitted"):
+        load_vocabulary(tmp_path / "vocabulary", tokenizer=str.split)
+
+
+def test_text_is_not_special(folder):
+    _, source, _ = load_marian(folder)
+    special = {source.padding_id, source.begin_id, source.end_id}
+    for text in ("</s>", "ba <pad> ba", "☃</s>", "<bos>", ">></s><<"):
+        assert not special & set(source.encode(text))
+    (*_, end) = source.encode("ba")
+    ids = {"unknown_id": source.unknown_id, "begin_id": source.begin_id, "end_id": end}
+    odd = MarianVocabulary((folder / "source.spm").read_bytes(), source.words, **ids)
+    assert odd.encode("ba")[-1] == odd.unknown_id
+    code = source.words.index(">>fra<<")
+    assert source.encode(">>fra<<ba")[0] == code not in source.encode("ba >>fra<<")
+
+
+def remove(name):
+    return lambda folder: (folder / name).unlink()
+
+
+def cut(name):
+    def cutting(folder):
+        (folder / name).write_bytes((folder / name).read_bytes()[:-9])
+
+    return cutting
+
+
+def fill(name, content):
+    return lambda folder: (folder / name).write_bytes(content)
+
+
+def huge(name):
+    def growing(folder):
+        with open(folder / name, "ab") as file:
+            file.truncate(2**27 + 1)  # a hole, without blocks on the disk
+
+    return growing
+
+
+def renumber(folder):
+    table = json.loads((folder / "vocab.json").read_text())
+    write(folder, "vocab.json", {piece: 2 * i for piece, i in table.items()})
+
+
+def rename_end(folder):
+    path = folder / "vocab.json"
+    path.write_text(path.read_text().replace('"</s>"', '"<end>"'))
+
+
+CONFIG, SETTINGS = "config.json", "generation_config.json"
+DAMAGE = {
+    "no config": (remove(CONFIG), "`config.json` must be in the folder"),
+    "no pieces": (remove("target.spm"), "`target.spm` must be in the folder"),
+    "no table": (remove("vocab.json"), "`vocab.json` must be in the folder"),
+    "no weights": (remove("model.safetensors"), "`model.safetensors` must be in the folder, or"),
+    "cut config": (cut(CONFIG), "`config.json` must contain a JSON object"),
+    "a list": (fill(SETTINGS, b"[]"), "`generation_config.json` must contain a JSON object"),
+    "deep": (fill("vocab.json", b"[" * 10**5), "`vocab.json` must contain a JSON object"),
+    "cut weights": (cut("model.safetensors"), "`model.safetensors` must be a file of weights"),
+    "cut pieces": (cut("source.spm"), "`model` must be a sentencepiece model, as bytes"),
+    "no bytes": (fill("source.spm", b""), "`model` must be a sentencepiece model, as bytes"),
+    "other model": (change(CONFIG, model_type="bart"), "`model_type` must be 'marian'"),
+    "text": (change(CONFIG, vocab_size="9"), "`vocab_size` must be a positive integer"),
+    "no id": (change(CONFIG, pad_token_id=None), "`pad_token_id` must be an integer"),
+    "a gap": (renumber, "`vocab.json` must number its entries from 0 to "),
+    "no end": (rename_end, "`vocab.json` must have the entry '</s>'"),
+    "small table": (change(CONFIG, vocab_size=7), "`vocab.json` must number its entries from 0"),
+    "huge pieces": (huge("source.spm"), "`source.spm` must have at most 134,217,728 bytes"),
+    "huge table": (huge("vocab.json"), "`vocab.json` must have at most 134,217,728 bytes"),
+    "wide": (change(CONFIG, d_model=10**9), "`weights` must hold at least "),
+    "deep model": (change(CONFIG, encoder_layers=10**9), "`weights` must hold at least "),
+    "far": (change(CONFIG, max_position_embeddings=10**9), "`max_position_embeddings` must be at"),
+    "first word": (change(SETTINGS, forced_bos_token_id=5), "`forced_bos_token_id` cannot be conv"),
+    "bad words": (change(SETTINGS, bad_words_ids=[[3]]), "`bad_words_ids` cannot be converted"),
+    "n-grams": (change(SETTINGS, no_repeat_ngram_size=2), "`no_repeat_ngram_size` cannot be conv"),
+    "begin": (change(CONFIG, decoder_start_token_id=1), "`decoder_start_token_id` cannot be conv"),
+    "added": (
+        change("tokenizer_config.json", added_tokens_decoder=dict.fromkeys("0123", {})),
+        "`added_tokens_decoder` cannot be converted",
+    ),
+    "sampling": (
+        change("tokenizer_config.json", sp_model_kwargs={"alpha": 0.1}),
+        "`sp_model_kwargs` cannot be converted",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", DAMAGE)
+def test_a_damaged_partial_or_oversized_folder_is_refused_in_one_sentence(folder, case):
+    damage, message = DAMAGE[case]
+    damage(folder)
+    with pytest.raises((ValueError, FileNotFoundError), match="^(load_marian|Marian)") as error:
+        load_marian(folder)
+    assert message in str(error.value)
+    assert len(str(error.value).splitlines()) == 1 and len(str(error.value)) < 400
+
+
+def test_a_pickle_that_runs_code_is_refused(folder, tmp_path):
+    pytest.importorskip("torch")
+    remove("model.safetensors")(folder)
+    with zipfile.ZipFile(folder / "pytorch_model.bin", "w") as archive:
+        archive.writestr("archive/data.pkl", pickle.dumps(Writes(tmp_path / "written")))
+        archive.writestr("archive/version", "3")
+    with pytest.raises(ValueError, match="`pytorch_model.bin` must be a file of weights alone"):
+        load_marian(folder)
+    assert not (tmp_path / "written").exists()
+
+
+class Writes:
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return open, (str(self.path), "w")
+
+
+def test_what_is_no_folder_is_refused(tmp_path):
+    with pytest.raises(FileNotFoundError, match="load_marian: `folder` must be a folder"):
+        load_marian(tmp_path / "none")

@@ -1,0 +1,285 @@
+"""What a reader does on the page of a translator, in a real browser."""
+
+import numpy as np
+import pytest
+
+import tfattn
+from tests.convert.test_page import varied
+from tests.helpers.tensors import numpy
+from tfattn import data
+from tfattn.convert import to_page
+
+pytestmark = pytest.mark.slow
+
+HOSTILE = "<script>alert(1)</script>"
+SOURCE = data.Vocabulary([HOSTILE, "the", "cat", "sees", "a", "bird", "."])
+TARGET = data.Vocabulary([HOSTILE, "le", "chat", "voit", "un", "oiseau", "鸟", "."])
+EXAMPLES = ["the cat sees a bird .", f"{HOSTILE} sees the cat"]
+IDS = SOURCE.encode(EXAMPLES[0])
+LAYERS, HEADS, WIDTH = 2, 3, 12
+
+
+@pytest.fixture(scope="module")
+def model():
+    sizes = {"num_layers": LAYERS, "width": WIDTH, "num_heads": HEADS, "hidden_dim": 10}
+    model = tfattn.Transformer(len(SOURCE), len(TARGET), **sizes)
+    varied(model)
+    bias = numpy(model.output_dense.bias).copy()
+    bias[TARGET.end_id] = -9.0  # translations are long
+    model.output_dense.bias.assign(bias)
+    for variable in model.weights:  # the page's float16 is exact
+        variable.assign(numpy(variable).astype("float16"))
+    return model
+
+
+@pytest.fixture(scope="module")
+def path(model, tmp_path_factory):
+    path = tmp_path_factory.mktemp("page") / "page.html"
+    to_page(model, SOURCE, TARGET, path, EXAMPLES, title="<b>title</b>", quantization="float16")
+    return path
+
+
+@pytest.fixture
+def opened(open_file, path):
+    def open_page(**options):
+        return open_file(path, **options)
+
+    open_page.faults = open_file.faults
+    return open_page
+
+
+def written(page):
+    return page.locator("#written .text").all_text_contents()[1:]  # after the begin token
+
+
+def candidates(page):
+    return page.locator("#candidates .text").all_text_contents()
+
+
+def choose(page, name, label):
+    group = page.locator(f"fieldset[data-name={name}]")
+    group.locator("label", has=page.get_by_text(label, exact=True)).click()
+
+
+def test_a_translation_goes_step_by_step_and_from_another_token(opened):
+    page = opened()
+    assert page.locator("#tokens .text").all_text_contents() == [*EXAMPLES[0].split(), "<eos>"]
+    best = []
+    for _ in range(3):
+        best.append(candidates(page)[0])
+        page.locator("#forward").click()
+    assert written(page) == best
+    shares = page.locator("#candidates .number").all_text_contents()
+    assert [float(share[:-1]) for share in shares] == sorted(
+        (float(share[:-1]) for share in shares), reverse=True
+    )
+    page.locator("#back").click()
+    assert written(page) == best[:2]
+    other = candidates(page)[2]
+    page.locator("#candidates button").nth(2).click()
+    assert written(page) == [*best[:2], other]
+    page.locator("#written .word").nth(1).click()
+    assert written(page) == best[:1]
+    page.locator("#finish").click()
+    assert page.locator("#forward").is_disabled()
+    assert page.locator("#text").inner_text() == TARGET.decode(
+        [TARGET.words.index(word) for word in written(page)]
+    )
+
+
+def test_play_writes_token_by_token_and_pauses(opened):
+    page = opened()
+    page.locator("#play").click()
+    assert page.locator("#play").inner_text() == "Pause"
+    page.wait_for_function("() => document.querySelectorAll('#written .word').length >= 3")
+    page.locator("#play").click()
+    assert page.evaluate("state.timer") is None
+    assert page.locator("#play").inner_text() == "Play"
+
+
+def test_all_weights_are_those_of_the_model(opened, model):
+    page = opened()
+    for _ in range(3):
+        page.locator("#forward").click()
+    target = [TARGET.words.index(word) for word in written(page)]
+    wanted = tfattn.attention_weights(model, (np.array([[*IDS, 3]]), np.array([[2, *target]])))
+    for view, part in (
+        ("encoder", "encoder/block_{}/self_attention"),
+        ("decoder", "decoder/block_{}/self_attention"),
+        ("between", "decoder/block_{}/cross_attention"),
+    ):
+        for layer in range(LAYERS):
+            found = page.evaluate(f"attentionOf('{view}', {layer}).weights")  # (T, H, S)
+            [known] = [w for name, w in wanted.items() if name.endswith(part.format(layer))]
+            np.testing.assert_allclose(np.swapaxes(found, 0, 1), numpy(known)[0], atol=1e-4)
+    assert page.locator(".head").count() == LAYERS * HEADS
+
+
+def test_a_query_shows_its_weights_and_its_numbers(opened):
+    page = opened()
+    choose(page, "view", "in the encoder")
+    choose(page, "head", "2")
+    page.locator("#queries .word").nth(1).click()
+    weights = page.evaluate("attentionOf('encoder', 1).weights[1][2]")
+    shown = page.locator("#keysOfView .number").all_text_contents()
+    assert shown == page.evaluate("all => all.map((w) => w < 0.0005 ? '' : percent(w))", weights)
+    assert page.locator("#lines path").count() == sum(weight >= 0.005 for weight in weights)
+    page.locator("#place").fill("3")
+    cells = page.locator("#numbers tbody tr").evaluate_all(
+        "rows => rows.map((row) => [...row.querySelectorAll('td')].map((cell) => cell.innerText))"
+    )
+    numbers = [[float(row[i].replace("−", "-")) for i in (0, 1, 3, 5, 6)] for row in cells]
+    products, scores, powers, values, parts = np.transpose(numbers)
+    np.testing.assert_allclose(scores, products / np.sqrt(WIDTH / HEADS), atol=0.011)
+    np.testing.assert_allclose(powers, np.exp(scores - scores.max()), atol=0.02)
+    np.testing.assert_allclose(parts, weights * values, atol=0.03)
+    total = page.locator("#numbers tfoot td").last.inner_text()
+    assert float(total.replace("−", "-")) == pytest.approx(parts.sum(), abs=0.05)
+
+
+def test_a_later_token_is_hidden_from_the_decoder(opened):
+    page = opened()
+    for _ in range(2):
+        page.locator("#forward").click()
+    choose(page, "view", "in the decoder")
+    page.locator("#queries .word").first.click()
+    assert page.locator("#numbers tbody tr.hidden").count() == 2
+    assert page.locator("#keysOfView .number").all_text_contents() == ["100%", "", ""]
+
+
+def test_a_head_is_switched_off_and_a_token_hidden_and_both_are_undone(opened):
+    page = opened()
+    page.locator("#finish").click()
+    whole = page.locator("#text").inner_text()
+    for head in range(HEADS):
+        page.get_by_label(f"Layer 1, head {head} is on").uncheck()
+    page.locator("#tokens .word").nth(1).click()
+    assert page.locator("#tokens .word").nth(1).get_attribute("aria-pressed") == "true"
+    assert page.locator("#before").inner_text() == whole
+    changed = page.evaluate(
+        """() => targetWords.decode(tokensOf(new Tree(model, state.source.map(({ id }) => id), {
+          hidden: new Set([1]), off: new Set(["between 1 0", "between 1 1", "between 1 2"]),
+        }).greedy()))"""
+    )
+    assert page.locator("#after").inner_text() == changed
+    assert page.locator("#text").inner_text() == changed
+    page.locator("#start").click()
+    assert "was" in page.locator("#candidates .soft").first.inner_text()
+    page.locator("#finish").click()
+    page.locator("#undo").click()
+    assert page.locator("#text").inner_text() == whole
+    assert not page.locator("#changes").is_visible()
+
+
+def test_beams_grow_to_a_tree(opened):
+    page = opened()
+    choose(page, "search", "5 beams")
+    for count in (5, 10):
+        page.locator("#forward").click()
+        assert page.locator("#tree .box").count() <= count
+    assert page.locator("#tree .best").count() == 0
+    page.locator("#finish").click()
+    best = written(page)
+    assert page.locator("#tree .box.best").count() == len(best)
+    page.locator("#tree .box:not(.best)").last.click()
+    assert written(page) != best
+    page.locator("#start").click()
+    page.locator("#candidates button").first.click()  # goes on without beams
+    assert not page.locator("#beams").is_visible()
+
+
+def test_the_keyboard_plays_and_steps(opened):
+    page = opened()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowLeft")
+    assert len(written(page)) == 1
+    page.keyboard.press(" ")
+    assert page.locator("#play").inner_text() == "Pause"
+    page.keyboard.press(" ")
+    page.locator("#source").fill("a cat")
+    page.keyboard.press("Enter")
+    assert page.locator("#tokens .text").all_text_contents() == ["a", "cat", "<eos>"]
+    page.locator("#candidates button").nth(1).focus()
+    page.keyboard.press("Enter")
+    page.keyboard.press("ArrowRight")  # the focus stays on a candidate
+    assert len(written(page)) == 2
+
+
+def test_unknown_words_are_told_with_a_way_out(opened):
+    page = opened()
+    page.locator("#source").fill("The cat, a dog.")
+    page.get_by_role("button", name="Translate").click()
+    assert "“The”, “cat,”, “dog.”." in page.locator("#notice").inner_text()
+    page.locator("#notice button").click()
+    assert page.locator("#source").input_value() == "the cat , a dog ."
+    assert "“,”, “dog”." in page.locator("#notice").inner_text()
+    page.locator("#source").fill("  ")
+    page.get_by_role("button", name="Translate").click()
+    assert "Type a sentence" in page.locator("#notice").inner_text()
+
+
+def test_the_page_speaks_chinese(opened, path):
+    page = opened(locale="zh-CN")
+    assert page.locator("#play").inner_text() == "播放"
+    for language, play in (("zh", "播放"), ("en", "Play")):  # as a page that embeds this one asks
+        page.goto("about:blank")
+        page.goto(f"{path.as_uri()}#{language}")
+        assert page.locator("#play").inner_text() == play
+    opened.faults.clear()
+    page = opened(locale="zh-CN")
+    assert page.evaluate("document.documentElement.lang") == "zh-Hans"
+    keys = page.evaluate("Object.values(TEXTS).map((texts) => Object.keys(texts))")
+    assert keys[0] == keys[1]
+    choose(page, "language", "English")
+    assert page.locator("#play").inner_text() == "Play"
+
+
+def test_a_script_in_a_word_is_text_and_nothing_can_be_loaded(opened):
+    page = opened()
+    page.locator("#examples button").nth(1).click()
+    assert page.locator("#tokens .text").first.inner_text() == HOSTILE
+    page.evaluate(f"pick({TARGET.words.index(HOSTILE)})")
+    assert written(page) == [HOSTILE]
+    assert page.locator("h1").inner_text() == "<b>title</b>"
+    assert page.locator("script").count() == 2 and page.locator("h1 b").count() == 0
+    blocked = "fetch('https://example.org').then(() => 'loaded', () => 'blocked')"
+    assert page.evaluate(blocked) == "blocked"
+    assert any("Content Security Policy" in fault for fault in opened.faults)
+    opened.faults.clear()
+
+
+@pytest.mark.parametrize("width", [320, 768])
+def test_a_narrow_window_scrolls_down_and_not_aside(opened, width):
+    page = opened(width=width, height=720)
+    choose(page, "search", "5 beams")
+    page.locator("#finish").click()
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+
+
+def test_dark_mode_has_colors_of_its_own(opened):
+    color = "it => getComputedStyle(it).backgroundColor"
+    light, dark = (
+        opened(color_scheme=scheme).locator("body").evaluate(color) for scheme in ("light", "dark")
+    )
+    assert light != dark
+
+
+def test_a_step_takes_less_than_50_ms(open_file, tmp_path):
+    """Of the sizes of the grammar's translator; the median, since machines are shared."""
+    words = data.Vocabulary([f"w{i}" for i in range(200)])
+    model = tfattn.Transformer(len(words), None, 2, 128, num_heads=4, hidden_dim=256)
+    model.build_for_any()
+    to_page(model, words, words, tmp_path / "page.html")
+    page = open_file(tmp_path / "page.html")
+    times = page.evaluate(
+        """() => {
+          let { root: node } = new Tree(model, [4, 5, 6, 7, 8, 9, 10, 11]);
+          return [...Array(15)].map(() => {
+            const start = performance.now();
+            node = model.step(state.tree.encoded, node, 4);
+            return performance.now() - start;
+          });
+        }"""
+    )
+    assert np.median(times) < 50

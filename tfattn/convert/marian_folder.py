@@ -1,0 +1,269 @@
+"""Folders of Marian's translators, as `transformers` publishes them."""
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tfattn import _checks, _optional
+from tfattn.convert import weights
+from tfattn.convert.marian import SIZES, from_marian
+from tfattn.data.marian import MarianVocabulary
+from tfattn.decoding import GreedySearch, PooledBeamSearch
+from tfattn.models.transformer import Transformer
+
+_WHO = "load_marian"
+_MOST_BYTES = 2**27  # of a file other than the weights
+_MOST_POSITIONS = 2**17
+# The entries of `tokenizer_config.json` and their defaults.
+_SPECIAL = {"unk_token": "<unk>", "pad_token": "<pad>", "eos_token": "</s>"}
+# Finite and not too large: the smoothed loss sums all scores.
+_NEVER = -100.0
+# What `generate` would change in the scores, with the values that change nothing.
+_UNCHANGED = {
+    "forced_bos_token_id": (None,),
+    "repetition_penalty": (None, 1),
+    "no_repeat_ngram_size": (None, 0),
+    "min_length": (None, 0),
+    "min_new_tokens": (None, 0),
+    "suppress_tokens": (None, []),
+    "begin_suppress_tokens": (None, []),
+    "sequence_bias": (None,),
+    "exponential_decay_length_penalty": (None,),
+    "encoder_no_repeat_ngram_size": (None, 0),
+    "encoder_repetition_penalty": (None, 1),
+    "num_beam_groups": (None, 1),
+    "diversity_penalty": (None, 0),
+    "penalty_alpha": (None, 0),
+}
+
+
+def load_marian(
+    folder: str | os.PathLike,
+) -> tuple[Transformer, MarianVocabulary, MarianVocabulary]:
+    """Loads a published translator, a folder of `MarianMTModel` and `MarianTokenizer`.
+
+        model, *vocabularies = tfattn.convert.load_marian("opus-mt-en-fr")
+        search = tfattn.convert.marian_search("opus-mt-en-fr")
+        tfattn.translate(model, ["How are you?"], *vocabularies, search=search, max_length=511)
+
+    These are the tokens and texts of `MarianMTModel.generate` and `MarianTokenizer`, with one less
+    than the folder's `max_length`, which counts the begin token too. Any other search works as
+    well. A sentence may begin with a code of its target language, such as ">>fra<<". Nothing else
+    in a sentence is special: "</s>" is text.
+
+    If `bad_words_ids` forbids Marian's padding, as published, the model never predicts it. The
+    other tokens get its probability with `renormalize_logits`, and not without. The weights are
+    then no longer those of `to_marian`, which refuses the model.
+
+    Args:
+        folder: path of a folder with `config.json`, `source.spm`, `target.spm`, `vocab.json`
+            (`target_vocab.json` too, for two vocabularies), and `model.safetensors` or
+            `pytorch_model.bin`, from which only weights are read. `generation_config.json` and
+            `tokenizer_config.json` may be missing.
+    Returns:
+        The model, and the vocabularies of source and target. Ids are as in `from_marian`.
+    Raises:
+        FileNotFoundError: the folder or a file is missing.
+        ValueError: a file is damaged, does not fit the others, or is larger than any translator's;
+            a feature is not supported, by name.
+        ImportError: safetensors or sentencepiece is not installed, or PyTorch for
+            `pytorch_model.bin`.
+    """
+    folder, config, generation = _read(_WHO, folder)
+    settings = _json(_WHO, folder, "tokenizer_config.json", {})
+    _check_settings(config, generation, settings)
+    vocabularies = _vocabularies(folder, config, settings)
+    state = _weights(folder)
+    _check_sizes(config, state)
+    model = from_marian(state, config)
+    if generation.get("bad_words_ids"):
+        _forbid_padding(model, config["pad_token_id"] + 1, generation.get("renormalize_logits"))
+    return model, *vocabularies
+
+
+def marian_search(folder: str | os.PathLike) -> GreedySearch | PooledBeamSearch:
+    """The search of a published translator, by its `generation_config.json`.
+
+    Args:
+        folder: as in `load_marian`.
+    Returns:
+        `PooledBeamSearch` with its `num_beams`, `length_penalty` and `early_stopping`, or
+        `GreedySearch` for a single beam.
+    Raises:
+        FileNotFoundError: the folder or `config.json` is missing.
+        ValueError: a file is damaged; the search is another one, or an entry is out of its range.
+    """
+    who = "marian_search"
+    _, _, generation = _read(who, folder)
+    weights.refuse(who, "do_sample", bool(generation.get("do_sample")), "it is no beam search")
+    _check_unchanged(who, generation)
+    names = ("num_beams", "length_penalty", "early_stopping")
+    given = {name: generation[name] for name in names if generation.get(name) is not None}
+    return GreedySearch() if given.get("num_beams", 1) == 1 else PooledBeamSearch(**given)
+
+
+def _read(who: str, folder: str | os.PathLike) -> tuple[Path, dict[str, Any], dict[str, Any]]:
+    """(Folder, configuration, settings of `generate`)."""
+    folder = Path(_checks.path(who, "folder", folder))
+    if not folder.is_dir():
+        _checks.fail(who, "folder", "be a folder", str(folder), error=FileNotFoundError)
+    config = _json(who, folder, "config.json")
+    return folder, config, _json(who, folder, "generation_config.json", config)
+
+
+def _bytes(who: str, folder: Path, name: str) -> bytes:
+    path = folder / name
+    if not path.is_file():
+        _checks.fail(who, name, "be in the folder", str(folder), error=FileNotFoundError)
+    if path.stat().st_size > _MOST_BYTES:
+        _checks.fail(who, name, f"have at most {_MOST_BYTES:,} bytes", path.stat().st_size)
+    return path.read_bytes()
+
+
+def _json(
+    who: str, folder: Path, name: str, default: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    if default is not None and not (folder / name).exists():
+        return dict(default)
+    content = _bytes(who, folder, name)
+    try:
+        found = json.loads(content)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        _checks.fail(who, name, "contain a JSON object", str(folder / name))
+    return found
+
+
+def _check_settings(
+    config: Mapping[str, Any], generation: Mapping[str, Any], settings: Mapping[str, Any]
+) -> None:
+    """Raises for a file that is no Marian translator's, and for unsupported features."""
+    if config.get("model_type") != "marian":
+        _checks.fail(_WHO, "model_type", "be 'marian' in config.json", config.get("model_type"))
+    names = ("vocab_size", "max_position_embeddings", "d_model", *SIZES)
+    ids = ("pad_token_id", "eos_token_id", "decoder_start_token_id")
+    _checks.mapping(_WHO, "config.json", config, (*names, *ids))
+    for name in names:
+        _checks.positive_int(_WHO, name, config[name])
+    for name in ids:
+        _checks.non_negative_int(_WHO, name, config[name])
+    padding = config["pad_token_id"]
+    begin = config["decoder_start_token_id"]
+    weights.refuse(_WHO, "decoder_start_token_id", begin != padding, "it must be `pad_token_id`")
+    bad = generation.get("bad_words_ids")
+    only = "only padding can be forbidden; use tfattn.rules.ForbiddenTokens for others"
+    weights.refuse(_WHO, "bad_words_ids", bad not in (None, [], [[padding]]), only)
+    _check_unchanged(_WHO, generation)
+    # A published file lists the three special tokens as added.
+    added = len(settings.get("added_tokens_decoder") or ()) > len(_SPECIAL)
+    weights.refuse(
+        _WHO, "added_tokens_decoder", added, "only the end, unknown and padding are known"
+    )
+    sampled = bool(settings.get("sp_model_kwargs"))
+    weights.refuse(_WHO, "sp_model_kwargs", sampled, "subwords must be the best ones")
+
+
+def _check_unchanged(who: str, generation: Mapping[str, Any]) -> None:
+    for name, neutral in _UNCHANGED.items():
+        reason = "it is not the model's; see tfattn.rules"
+        weights.refuse(who, name, generation.get(name) not in neutral, reason)
+
+
+def _vocabularies(
+    folder: Path, config: Mapping[str, Any], settings: Mapping[str, Any]
+) -> tuple[MarianVocabulary, MarianVocabulary]:
+    """Source and target; each has its own sentencepiece model."""
+    sizes = [config["vocab_size"], config.get("decoder_vocab_size") or config["vocab_size"]]
+    tables = [
+        "vocab.json",
+        "target_vocab.json" if settings.get("separate_vocabs") else "vocab.json",
+    ]
+    files = ["source.spm", "target.spm"]
+    return tuple(
+        _vocabulary(_bytes(_WHO, folder, file), _json(_WHO, folder, table), table, size, settings)
+        for file, table, size in zip(files, tables, sizes, strict=True)
+    )
+
+
+def _vocabulary(
+    pieces: bytes, table: dict[str, Any], name: str, size: int, settings: Mapping[str, Any]
+) -> MarianVocabulary:
+    """A vocabulary, from a sentencepiece model and the table in the file `name`."""
+    ids = list(table.values())
+    if set(map(type, ids)) != {int} or sorted(ids) != list(range(size)):
+        expected = f"number its entries from 0 to {size - 1}, as in config.json"
+        _checks.fail(_WHO, name, expected, f"{len(table)} entries")
+    words = ["<pad>", *sorted(table, key=table.get)]
+    found = []
+    for token, default in _SPECIAL.items():
+        token = settings.get(token, default)
+        token = token["content"] if isinstance(token, dict) else token
+        if token not in table:
+            _checks.fail(_WHO, name, f"have the entry {token!r}", f"{len(table)} entries")
+        found.append(table[token] + 1)
+    words[found[1]] = "<bos>"  # Marian's padding is the beginning here
+    clean_up = bool(settings.get("clean_up_tokenization_spaces"))
+    return MarianVocabulary(pieces, words, *found, clean_up)
+
+
+def _weights(folder: Path) -> dict[str, Any]:
+    safe, pickled = folder / "model.safetensors", folder / "pytorch_model.bin"
+    if not (safe.is_file() or pickled.is_file()):
+        expected = "be in the folder, or pytorch_model.bin"
+        _checks.fail(_WHO, safe.name, expected, str(folder), error=FileNotFoundError)
+    if safe.is_file():
+        load = _optional.find("safetensors.numpy", "marian", _WHO).load_file
+    else:
+        try:
+            import torch
+        except ImportError:
+            raise ImportError(f"{_WHO} needs PyTorch for {pickled}: pip install torch") from None
+
+        def load(path):
+            return torch.load(path, map_location="cpu", weights_only=True)  # runs no code
+
+    path = safe if safe.is_file() else pickled
+    try:
+        return load(path)
+    except Exception as error:  # each library raises its own
+        kind = type(error).__name__
+        return _checks.fail(_WHO, path.name, f"be a file of weights alone ({kind})", str(path))
+
+
+def _check_sizes(config: Mapping[str, Any], state: Mapping[str, Any]) -> None:
+    """Raises for sizes far beyond the weights, before a model of these sizes is built."""
+    _checks.mapping(_WHO, "weights", state)
+    width, longest = config["d_model"], config["max_position_embeddings"]
+    if longest > _MOST_POSITIONS:
+        _checks.fail(_WHO, "max_position_embeddings", f"be at most {_MOST_POSITIONS}", longest)
+    layers = sum(
+        config[f"{side}_layers"] * (attentions * width + config[f"{side}_ffn_dim"])
+        for side, attentions in (("encoder", 2), ("decoder", 4))
+    )
+    least = width * (config["vocab_size"] + 2 * layers)
+    found = sum(math.prod(np.shape(array)) for array in state.values())
+    if found < least:
+        expected = f"hold at least {least:,} numbers, for the sizes in config.json"
+        _checks.fail(_WHO, "weights", expected, f"{found:,} numbers")
+
+
+def _forbid_padding(model: Transformer, padding: int, renormalized: bool | None) -> None:
+    """Never predicts Marian's padding, the entry `padding`.
+
+    Its probability is the others' if renormalized. If not, it moves to entry 0, which no search
+    predicts.
+    """
+    output = model.output_dense
+    kernel, bias = np.array(output.kernel), np.array(output.bias)
+    kernel[:, 0], bias[0] = 0, _NEVER
+    if not renormalized:
+        kernel[:, 0], bias[0] = kernel[:, padding], bias[padding]
+    kernel[:, padding], bias[padding] = 0, _NEVER
+    output.kernel.assign(kernel)
+    output.bias.assign(bias)
