@@ -1,0 +1,122 @@
+"""Rollout and entropy of attention weights."""
+
+import numpy as np
+import pytest
+
+import tfattn
+from tests.interpret import oracle
+from tfattn.interpret import attention_rollout, head_entropy
+
+B, H, T, S = 2, 3, 5, 7
+
+
+def draw(*shape, seed=0):
+    return oracle.softmax(np.random.default_rng(seed).normal(size=shape))
+
+
+def test_rollout_of_a_known_stack():
+    first = np.array([[[[1.0, 0.0], [1.0, 0.0]]]])  # all look at token 0
+    second = np.array([[[[0.0, 1.0], [0.0, 1.0]]]])  # all look at token 1
+    found = attention_rollout({"first": first, "second": second})
+    # Token 1 of the last layer has token 1 of the first, which has half of either input.
+    np.testing.assert_allclose(found, [[[0.75, 0.25], [0.5, 0.5]]])
+    np.testing.assert_allclose(
+        attention_rollout({"second": second, "first": first}), [[[0.5, 0.5], [0.25, 0.75]]]
+    )
+
+
+@pytest.mark.parametrize("residual", [0.5, 0.0, 0.3])
+def test_rollout_is_the_sum_over_all_ways(residual):
+    layers = {str(n): draw(B, H, T, T, seed=n) for n in range(3)}
+    found = attention_rollout(layers, residual=residual)
+    np.testing.assert_allclose(found, oracle.rollout([*layers.values()], residual), rtol=1e-12)
+    np.testing.assert_allclose(found.sum(axis=-1), 1.0)
+
+
+def test_rollout_of_one_head_is_that_of_its_weights():
+    weights = draw(B, T, T)
+    one = attention_rollout({"layer": weights}, residual=0.0)
+    np.testing.assert_allclose(one, weights)
+
+
+@pytest.mark.parametrize("residual", [0.5, 0.0])
+def test_a_query_that_attends_to_nothing_is_passed_on(residual):
+    weights = draw(1, H, T, T)
+    weights[:, :, 2] = 0.0
+    found = attention_rollout({"layer": weights}, residual)
+    np.testing.assert_allclose(found[0, 2], np.eye(T)[2])
+    np.testing.assert_allclose(found.sum(axis=-1), 1.0)
+
+
+def test_entropy_of_uniform_weights_is_the_log_of_the_visible_keys():
+    tokens = np.zeros((B, T, 4), "float32")  # all keys alike
+    layer = tfattn.MultiHeadAttention(H, 2, name="layer")
+    weights = tfattn.attention_weights(layer, tokens, tokens)
+    np.testing.assert_allclose(head_entropy(weights)["layer"], np.full(H, np.log(T)), rtol=1e-6)
+    weights = tfattn.attention_weights(layer, tokens, tokens, valid_lens=np.array([3, 3]))
+    np.testing.assert_allclose(head_entropy(weights)["layer"], np.full(H, np.log(3)), rtol=1e-6)
+
+
+def test_entropy_is_the_mean_over_real_queries():
+    weights = draw(B, H, T, S)
+    real = np.arange(T) < np.array([4, 2])[:, None]
+    np.testing.assert_allclose(
+        head_entropy({"a": weights})["a"], oracle.entropy(weights, np.ones((B, T), bool))
+    )
+    found = head_entropy({"a": weights}, query_mask=real)
+    np.testing.assert_allclose(found["a"], oracle.entropy(weights, real))
+
+
+def test_entropy_leaves_out_queries_that_attend_to_nothing():
+    weights = draw(B, H, T, S)
+    weights[1, :, 3:] = 0.0
+    real = weights.any(axis=(1, 3))
+    np.testing.assert_allclose(head_entropy({"a": weights})["a"], oracle.entropy(weights, real))
+    assert np.isnan(head_entropy({"a": np.zeros((B, H, T, S))})["a"]).all()
+
+
+def test_entropy_of_one_key_is_zero_and_of_no_sign():
+    found = head_entropy({"a": np.eye(T)[None]})["a"]
+    assert found.shape == (1,) and found[0] == 0.0 and not np.signbit(found[0])
+
+
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        (
+            lambda: attention_rollout({}),
+            r"attention_rollout: `weights` must hold the weights of one layer or more",
+        ),
+        (
+            lambda: attention_rollout({"cross": draw(B, H, T, S)}),
+            r"`weights\['cross'\]` must hold weights of self-attention, here \(2, 7, 7\)",
+        ),
+        (
+            lambda: attention_rollout({"a": draw(B, H, T, T), "b": draw(B, H, S, S)}),
+            r"`weights\['b'\]` must hold weights of self-attention, here \(2, 5, 5\)",
+        ),
+        (
+            lambda: attention_rollout({"a": draw(B, T, T)}, residual=1.0),
+            r"`residual` must be a number in \[0, 1\)",
+        ),
+        (
+            lambda: head_entropy({"a": draw(B, 1, H, T, S)}),
+            r"head_entropy: `weights\['a'\]` must have shape \(B, H, T, S\) or \(B, T, S\)",
+        ),
+        (
+            lambda: head_entropy({"a": draw(B, T, S) - 1.0}),
+            r"`weights\['a'\]` must hold numbers of at least 0",
+        ),
+        (
+            lambda: head_entropy({"a": draw(B, T, S)}, query_mask=np.ones((B, S), bool)),
+            r"`query_mask` must have shape \(B, T\), for a \(2, 5\)",
+        ),
+        (
+            lambda: head_entropy({"a": draw(B, T, S)}, query_mask=np.ones((B, T))),
+            r"`query_mask` must be boolean",
+        ),
+    ],
+)
+def test_what_is_no_weights_is_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

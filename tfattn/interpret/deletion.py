@@ -1,0 +1,169 @@
+"""A test of what was named as important: it is deleted, beside random deletions."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from tfattn import _checks
+
+_WHO = "deletion_test"
+
+
+@dataclasses.dataclass(frozen=True)
+class DeletionTest:
+    """The result of `deletion_test`.
+
+    Attributes:
+        deleted: what was named and deleted, as `measure` received it.
+        intact: the measure with nothing deleted.
+        named: the measure with what was named deleted.
+        random: `(R,)`, the measure with as many deleted at random.
+    """
+
+    deleted: Any
+    intact: float
+    named: float
+    random: np.ndarray
+
+    @property
+    def p_value(self) -> float:
+        """How often a random deletion changes at least as much as that of what was named.
+
+            p = (1 + number of random deletions with |random − intact| ≥ |named − intact|) / (1 + R)
+
+        Near 0.5 the importance is worth no more than a draw.
+        """
+        changes = np.abs(self.random - self.intact) >= abs(self.named - self.intact)
+        return float((1 + np.sum(changes)) / (1 + len(self.random)))
+
+    def __str__(self) -> str:
+        random = f"{self.random.mean():.4g} ({self.random.min():.4g} to {self.random.max():.4g})"
+        return (
+            f"intact {self.intact:.4g}, without what was named {self.named:.4g}, "
+            f"without as many at random {random}, p = {self.p_value:.2g}"
+        )
+
+
+def deletion_test(
+    measure: Callable[[Any], float],
+    importance: ArrayLike | Mapping[str, ArrayLike],
+    size: int,
+    *,
+    candidates: ArrayLike | Mapping[str, ArrayLike] | None = None,
+    num_random: int = 20,
+    seed: int | None = 0,
+) -> DeletionTest:
+    """Deletes what is most important, and beside it as many at random.
+
+    An importance that is worth something names what the model needs: without it, the measure
+    changes more than without as many others. The test holds for this way of deleting alone, and a
+    model may never have seen inputs of that kind (Hooker et al. 2019, arXiv:1806.10758).
+
+    Args:
+        measure: function from what is deleted to a number, such as a loss or a score. For heads it
+            receives a dict from the layer to the numbers of its heads, as `without_heads` takes it;
+            for tokens a bool array in the shape of `importance`, True = deleted.
+        importance: of heads, a dict from the layer to `(H,)`, as from `head_importance`, ranked
+            over all layers; or of tokens, `(T,)`, or `(B, T)`, ranked in each row.
+        size: positive int, how many are deleted, of tokens in each row. Where a row has no more
+            candidates than that, all of them are.
+        candidates: bool, in the structure of `importance`: what may be deleted, such as no padding.
+            Defaults to all.
+        num_random: positive int R, the number of random deletions.
+        seed: int, of the random deletions; None for others in each call. Defaults to 0.
+    Returns:
+        `DeletionTest` with the measures and a p-value; `str` of it is a sentence.
+    Raises:
+        ValueError: `measure` returns no finite number, `importance` holds no finite numbers,
+            `candidates` does not fit it, or nothing would be left to choose by `size`.
+    Example:
+        >>> counts = np.array([5.0, 1.0, 1.0, 1.0])
+        >>> test = tfattn.interpret.deletion_test(lambda gone: counts[~gone].sum(), counts, size=1)
+        >>> print(test.intact, test.named, test.deleted)
+        8.0 3.0 [ True False False False]
+
+    Source: erasure, Li, Monroe and Jurafsky 2016, arXiv:1612.08220; beside random deletions, as in
+    Serrano and Smith 2019, arXiv:1906.03731.
+    """
+    if not callable(measure):
+        _checks.fail(_WHO, "measure", "be a function of what is deleted", measure)
+    size = _checks.positive_int(_WHO, "size", size)
+    num_random = _checks.positive_int(_WHO, "num_random", num_random)
+    generator = np.random.default_rng(_checks.seed(_WHO, seed))
+    numbers = _numbers(importance)
+    allowed = _allowed(candidates, importance, numbers.shape)
+    if not (allowed.sum(axis=-1) > size).any():
+        most = int(allowed.sum(axis=-1).max(initial=0))
+        _checks.fail(_WHO, "size", f"be below the number of candidates, {most}", size)
+
+    def measured(deleted: np.ndarray) -> float:
+        value = measure(_as_given(deleted, importance))
+        try:
+            value = float(value)
+        except (TypeError, ValueError):
+            _checks.fail(_WHO, "measure", "return a number", value)
+        return _checks.finite_number(_WHO, "measure", value)
+
+    named = _largest(numbers, allowed, size)
+    draws = [_largest(generator.random(numbers.shape), allowed, size) for _ in range(num_random)]
+    return DeletionTest(
+        deleted=_as_given(named, importance),
+        intact=measured(np.zeros_like(named)),
+        named=measured(named),
+        random=np.array([measured(drawn) for drawn in draws]),
+    )
+
+
+def _numbers(importance: Any) -> np.ndarray:
+    """The importance as finite numbers, `(T,)` or `(B, T)`; of all layers in one row."""
+    if not isinstance(importance, Mapping):
+        _checks.array(_WHO, "importance", importance, "(T,), (B, T), or a dict to (H,)")
+        _checks.rank(_WHO, "importance", importance.shape, (1, 2), "(T,) or (B, T)")
+        numbers = np.asarray(importance, "float64")
+    elif not importance:
+        _checks.fail(_WHO, "importance", "hold one layer or more", importance)
+    else:
+        for path, layer in importance.items():
+            _checks.array(_WHO, f"importance[{path!r}]", layer, "(H,)")
+            _checks.rank(_WHO, f"importance[{path!r}]", layer.shape, (1,), "(H,)")
+        numbers = np.concatenate([np.asarray(x, "float64") for x in importance.values()])
+    if not np.isfinite(numbers).all():
+        _checks.fail(_WHO, "importance", "hold finite numbers", importance)
+    return numbers
+
+
+def _allowed(candidates: Any, importance: Any, shape: tuple[int, ...]) -> np.ndarray:
+    """The candidates in the shape of the numbers."""
+    if candidates is None:
+        return np.ones(shape, bool)
+    given = candidates
+    if isinstance(importance, Mapping):
+        _checks.mapping(_WHO, "candidates", candidates, importance)
+        given = [np.asarray(candidates[path]) for path in importance]
+        given = np.concatenate([np.atleast_1d(layer) for layer in given])
+    _checks.array(_WHO, "candidates", given, f"{shape}", booleans=True)
+    given = np.asarray(given)
+    _checks.boolean_dtype(_WHO, "candidates", str(given.dtype), "`x != 0` is")
+    if given.shape != shape:
+        _checks.fail(_WHO, "candidates", f"have the shape of `importance`, {shape}", given.shape)
+    return given
+
+
+def _largest(numbers: np.ndarray, allowed: np.ndarray, size: int) -> np.ndarray:
+    """Which are the largest of each row, among the allowed ones: bool."""
+    order = np.argsort(-np.where(allowed, numbers, -np.inf), axis=-1, kind="stable")
+    chosen = np.zeros(numbers.shape, bool)
+    np.put_along_axis(chosen, order[..., :size], True, axis=-1)
+    return chosen & allowed
+
+
+def _as_given(deleted: np.ndarray, importance: Any) -> Any:
+    """What is deleted, as `measure` receives it."""
+    if not isinstance(importance, Mapping):
+        return deleted
+    ends = np.cumsum([len(layer) for layer in importance.values()])[:-1]
+    parts = dict(zip(importance, np.split(deleted, ends), strict=True))
+    return {path: np.flatnonzero(part).tolist() for path, part in parts.items() if part.any()}

@@ -1,0 +1,157 @@
+"""Gradients with respect to what the heads of a model give to their output maps."""
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+from keras import ops
+
+from tfattn import _checks
+from tfattn._types import Tensor
+
+_MAPS = ("output_dense", "value_dense", "gate_dense")
+
+
+class HeadCall(NamedTuple):
+    """One call of an attention layer.
+
+    Attributes:
+        outputs: `(B, T, H, V)`, what the heads give to the output map.
+        gradient: likewise, the gradient with respect to that.
+        values: `(B, S, G, V)`, the values of G key heads; None if no map of values ran.
+        gate: `(B, T, H, V)`, by which the outputs were multiplied; None without a gate.
+    """
+
+    outputs: np.ndarray
+    gradient: np.ndarray
+    values: np.ndarray | None
+    gate: np.ndarray | None
+
+
+def linear_map(layer: keras.layers.Layer, name: str) -> keras.layers.Layer | None:
+    """A linear map of an attention layer: `name` in this package, elsewhere also `_name`."""
+    return getattr(layer, name, getattr(layer, f"_{name}", None))
+
+
+def calls_of_heads(
+    who: str,
+    layers: Sequence[keras.layers.Layer],
+    model: keras.layers.Layer,
+    inputs: Any,
+    objective: Callable[[Any], Tensor],
+) -> list[list[HeadCall]]:
+    """For each of these layers its calls in a run of the model.
+
+    The model runs twice: once for the outputs of the heads, and once with zeros added to them,
+    whose gradients are wanted.
+    """
+    notes = [{name: _Notes() for name in _MAPS} for _ in layers]
+    with contextlib.ExitStack() as stack:
+        for layer, noted in zip(layers, notes, strict=True):
+            for name in _MAPS:
+                stack.enter_context(_computed(linear_map(layer, name), noted[name]))
+        model(inputs, training=False)
+    outputs = [each["output_dense"].inputs for each in notes]
+
+    def total(zeros: list[Tensor]) -> Tensor:
+        remaining = iter(zeros)
+        with contextlib.ExitStack() as stack:
+            for layer, calls in zip(layers, outputs, strict=True):
+                adding = _Adding([next(remaining) for _ in calls])
+                stack.enter_context(_computed(linear_map(layer, "output_dense"), adding))
+            result = objective(model(inputs, training=False))
+        if not ops.is_tensor(result) or len(result.shape) > 1:
+            _checks.fail(who, "objective", "return a tensor `()` or `(B,)` (by keras.ops)", result)
+        return ops.sum(ops.cast(result, "float32"))
+
+    zeros = [ops.zeros_like(x) for calls in outputs for x in calls]
+    gradients = iter(_gradients(who, total, zeros))
+    found = []
+    for noted, calls in zip(notes, outputs, strict=True):
+        columns = (
+            calls,
+            [next(gradients) for _ in calls],
+            noted["value_dense"].of(len(calls)),
+            noted["gate_dense"].of(len(calls)),
+        )
+        found.append([HeadCall(*map(_array, row)) for row in zip(*columns, strict=True)])
+    return found
+
+
+class _Notes:
+    """Notes inputs and outputs of the calls of a linear map."""
+
+    def __init__(self):
+        self.inputs, self.outputs = [], []
+
+    def __call__(self, call: Callable, inputs: Tensor) -> Tensor:
+        self.inputs.append(inputs)
+        self.outputs.append(call(inputs))
+        return self.outputs[-1]
+
+    def of(self, count: int) -> list[Tensor | None]:
+        """The outputs of `count` calls; None for each if there were not as many."""
+        return self.outputs if len(self.outputs) == count else [None] * count
+
+
+class _Adding:
+    """Adds to the inputs of the calls of a linear map, one tensor a call."""
+
+    def __init__(self, added: list[Tensor]):
+        self.added = iter(added)
+
+    def __call__(self, call: Callable, inputs: Tensor) -> Tensor:
+        return call(inputs + next(self.added))
+
+
+@contextlib.contextmanager
+def _computed(layer: keras.layers.Layer | None, function: Callable) -> Iterator[None]:
+    """Has `function(call, inputs)` compute the calls of a layer; without a layer does nothing."""
+    if layer is None:
+        yield
+        return
+    call = layer.call
+
+    def computed(inputs: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        return function(lambda x: call(x, *args, **kwargs), inputs)
+
+    vars(layer)["call"] = computed  # not by setattr, which Keras tracks
+    try:
+        yield
+    finally:
+        del vars(layer)["call"]
+
+
+def _gradients(who: str, function: Callable, tensors: list[Tensor]) -> list[Tensor]:
+    """The gradients of a scalar function of tensors."""
+    backend = keras.backend.backend()
+    if backend == "tensorflow":
+        import tensorflow as tf
+
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(tensors)
+            total = function(tensors)
+        return tape.gradient(total, tensors, unconnected_gradients="zero")
+    if backend == "jax":
+        import jax
+
+        with keras.StatelessScope():  # no state of a trace stays in the model
+            return jax.grad(function)(tensors)
+    if backend == "torch":
+        import torch
+
+        with torch.enable_grad():
+            tensors = [x.detach().requires_grad_() for x in tensors]
+            total = function(tensors)
+        zeros = [torch.zeros_like(x) for x in tensors]
+        if not total.requires_grad:
+            return zeros
+        found = torch.autograd.grad(total, tensors, allow_unused=True)
+        return [zero if x is None else x for zero, x in zip(zeros, found, strict=True)]
+    raise ValueError(f"{who}: no gradients on {backend}; use TensorFlow, JAX or PyTorch")
+
+
+def _array(tensor: Tensor | None) -> np.ndarray | None:
+    return None if tensor is None else ops.convert_to_numpy(ops.cast(tensor, "float32"))

@@ -1,0 +1,221 @@
+"""Heads of a model: how much depends on them, and the model without some of them."""
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from tfattn import _checks
+from tfattn._types import Tensor
+from tfattn.interpret.gradients import HeadCall, calls_of_heads, linear_map
+from tfattn.layers.attention.weights import attention_weights
+
+
+@contextlib.contextmanager
+def without_heads(
+    model: keras.layers.Layer, heads: Mapping[str, int | Sequence[int]]
+) -> Iterator[None]:
+    """A scope in which some heads of a model are switched off.
+
+        with tfattn.interpret.without_heads(model, {"decoder/block_0/cross_attention": [2]}):
+            translations = tfattn.translate(model, sentences, source, target)
+
+    The rows of the output map that belong to these heads are 0 in the scope. Compiled functions,
+    such as those of `predict` and of searches, read them too. Afterwards the model is as it was,
+    also after an error. Do not train in the scope, nor use the model in another thread, which would
+    miss the heads too. Needs the memory of these maps once more.
+
+    It works for `MultiHeadAttention` of this package, for `keras.layers.MultiHeadAttention` and
+    `GroupQueryAttention`, and for attention layers of KerasHub with an output map of the same form.
+
+    Args:
+        model: a built model or layer, without LoRA and not quantized in these maps.
+        heads: dict from the path of an attention layer, as in `tfattn.attention_weights`, to the
+            number of a head or to several, counted from 0.
+    Raises:
+        ValueError: a path is not that of a layer whose heads can be switched off, or a head does
+            not exist.
+    Example:
+        >>> model = TransformerEncoderBlock(num_heads=2, hidden_dim=8, name="block")
+        >>> tokens = np.ones((1, 3, 4), "float32")
+        >>> output = model(tokens)
+        >>> with tfattn.interpret.without_heads(model, {"block/self_attention": 1}):
+        ...     changed = model(tokens)
+        >>> difference = keras.ops.max(keras.ops.abs(output - changed))
+        >>> bool(difference > 0), bool(keras.ops.all(output == model(tokens)))
+        (True, True)
+
+    Source: Michel, Levy and Neubig 2019, arXiv:1905.10650.
+    """
+    who = "without_heads"
+    layers = _layers_with_heads(who, model)
+    _checks.mapping(who, "heads", heads)
+    saved = []
+    for path, numbers in heads.items():
+        if path not in layers:
+            _checks.fail(who, "heads", f"name layers by their paths, of {list(layers)}", path)
+        kernel = linear_map(layers[path], "output_dense").kernel
+        numbers = numbers if isinstance(numbers, Sequence | np.ndarray) else [numbers]
+        numbers = _checks.integers(who, f"heads[{path!r}]", numbers)
+        if not all(0 <= number < kernel.shape[0] for number in numbers):
+            expected = f"be at least 0 and below {kernel.shape[0]}"
+            _checks.fail(who, f"heads[{path!r}]", expected, numbers)
+        saved.append((kernel, numbers))
+    with contextlib.ExitStack() as stack:
+        for kernel, numbers in saved:
+            # A copy: on PyTorch the array would share the memory of the kernel.
+            whole = np.array(ops.convert_to_numpy(kernel))
+            stack.callback(kernel.assign, whole)
+            rest = whole.copy()
+            rest[numbers] = 0
+            kernel.assign(rest)
+        yield
+
+
+def head_importance(
+    model: keras.layers.Layer, inputs: Any, objective: Callable[[Any], Tensor]
+) -> dict[str, np.ndarray]:
+    """How much an objective depends on each head: the gradient of a gate on it.
+
+        importance_h = mean over rows of |∂ objective / ∂ gate_h|
+
+    at gates of 1, where gate_h multiplies the output of head h.
+
+    To first order it is the change of the objective without the head. Where two heads do the same
+    work, or one takes over from another, the model may do as well without a head of great
+    importance: `without_heads` and `deletion_test` show whether it does. Not thread-safe: while it
+    runs, the layers of the model record their calls.
+
+    Args:
+        model: a model or layer, called as `model(inputs, training=False)`, three times. The layers
+            are those of `without_heads`.
+        inputs: what the model is called with.
+        objective: function from the output of the model to `(B,)`, a number for each row, such as
+            its loss, or to their sum. A mean over the rows would divide the importance by B.
+    Returns:
+        dict from the path of each layer to `(H,)`, float32.
+    Raises:
+        ValueError: the model has no such layer, the objective returns no tensor of this shape, or
+            the backend has no gradients.
+    Example:
+        >>> model = TransformerEncoderBlock(num_heads=2, hidden_dim=8, name="block")
+        >>> tokens = np.ones((1, 3, 4), "float32")
+        >>> importance = tfattn.interpret.head_importance(
+        ...     model, tokens, lambda output: keras.ops.sum(output[..., 0], axis=1)
+        ... )
+        >>> {path: heads.shape for path, heads in importance.items()}
+        {'block/self_attention': (2,)}
+
+    Source: Michel, Levy and Neubig 2019, arXiv:1905.10650, section 4.1. Differs from it in that it
+    does not divide by the norm of each layer.
+    """
+    who = "head_importance"
+    importance = {}
+    for path, calls in _calls(who, model, inputs, objective).items():
+        # A gate multiplies its head in each call of the layer.
+        by_row = sum(_sum_but_heads(call.gradient * call.outputs) for call in calls)
+        importance[path] = np.abs(by_row).mean(axis=0)
+    return importance
+
+
+def gradient_times_attention(
+    model: keras.layers.Layer, inputs: Any, objective: Callable[[Any], Tensor]
+) -> dict[str, np.ndarray]:
+    """The attention weights, each times the gradient of an objective with respect to it.
+
+        result[h, t, s] = weights[h, t, s] · ∂ objective / ∂ weights[h, t, s]
+
+    To first order it is the change of the objective without this weight, if the others stayed as
+    they are, so unlike the weights it depends on the values and on the objective. What residual
+    connections pass on is not in it.
+
+    Args:
+        model, inputs, objective: as for `head_importance`.
+    Returns:
+        dict from the path of each layer to `(B, H, T, S)`, as from `tfattn.attention_weights`.
+    Raises:
+        ValueError: as for `head_importance`; or weights or values of a layer cannot be seen.
+    Example:
+        >>> model = TransformerEncoderBlock(num_heads=2, hidden_dim=8, name="block")
+        >>> tokens = np.ones((1, 3, 4), "float32")
+        >>> result = tfattn.interpret.gradient_times_attention(
+        ...     model, tokens, lambda output: output[:, 0, 0]
+        ... )
+        >>> result["block/self_attention"].shape
+        (1, 2, 3, 3)
+
+    Source: Serrano and Smith 2019, arXiv:1906.03731, there with a single layer.
+    """
+    who = "gradient_times_attention"
+    found = _calls(who, model, inputs, objective)
+    weights = attention_weights(model, inputs)
+    result = {}
+    for layer, calls in found.items():
+        for number, call in enumerate(calls):
+            path = f"{layer}:{number}" if number else layer
+            seen = weights.get(path)
+            fits = seen is not None and call.values is not None
+            if not fits or not seen.ndim == call.values.ndim == call.outputs.ndim == 4:
+                expected = "have layers of (B, T, D) whose weights and values can be seen"
+                _checks.fail(who, "model", expected, path)
+            gradient = call.gradient if call.gate is None else call.gradient * call.gate
+            # A key head belongs to H/G heads in a row.
+            groups = call.outputs.shape[2] // call.values.shape[2]
+            values = np.repeat(call.values, groups, axis=2)
+            result[path] = seen * np.einsum("bthv,bshv->bhts", gradient, values)
+    return result
+
+
+def _calls(
+    who: str, model: keras.layers.Layer, inputs: Any, objective: Callable
+) -> dict[str, list[HeadCall]]:
+    """The calls of each layer with heads, by its path."""
+    if not callable(objective):
+        _checks.fail(who, "objective", "be a function of the output of the model", objective)
+    _check_model(who, model)
+    model(inputs, training=False)  # builds it
+    layers = _layers_with_heads(who, model)
+    calls = calls_of_heads(who, [*layers.values()], model, inputs, objective)
+    return {path: each for path, each in zip(layers, calls, strict=True) if each}
+
+
+def _sum_but_heads(x: np.ndarray) -> np.ndarray:
+    """`(B, ..., H, V)` to `(B, H)`."""
+    return np.moveaxis(x, -2, 1).reshape(len(x), x.shape[-2], -1).sum(axis=-1)
+
+
+def _layers_with_heads(who: str, model: keras.layers.Layer) -> dict[str, keras.layers.Layer]:
+    """The attention layers whose heads meet in one output map, by path."""
+    _check_model(who, model)
+    layers = {}
+    for layer in model._flatten_layers():
+        if _joins_heads(linear_map(layer, "output_dense")):
+            if layer.path in layers:
+                _checks.fail(who, "model", "have a path of its own for each layer", layer.path)
+            layers[layer.path] = layer
+    if not layers:
+        names = [x.path for x in model._flatten_layers() if "attention" in type(x).__name__.lower()]
+        expected = (
+            "be built, and have a layer whose heads can be switched off: MultiHeadAttention, "
+            "GroupQueryAttention, or one with the same kind of output map, without LoRA and not "
+            "quantized"
+        )
+        _checks.fail(who, "model", expected, names or model)
+    return layers
+
+
+def _check_model(who: str, model: Any) -> None:
+    if not isinstance(model, keras.layers.Layer):
+        _checks.fail(who, "model", "be a Keras model or layer", model)
+
+
+def _joins_heads(layer: Any) -> bool:
+    """Whether this maps `(..., H, V)` to `(..., E)` by a kernel `(H, V, E)`, as it is."""
+    if not isinstance(layer, keras.layers.EinsumDense) or not layer.built:
+        return False
+    inputs, kernel, _ = layer.equation.replace("->", ",").split(",")
+    is_plain = layer.quantization_mode is None and isinstance(layer.kernel, keras.Variable)
+    return is_plain and kernel.startswith(inputs[-2:]) and len(kernel) > 2
