@@ -156,7 +156,7 @@ def _of_onnxruntime(folder: Path) -> Callable[[Batch], list]:
 def loop_of_the_page() -> Callable[..., np.ndarray]:
     """`greedy` of docs/serve.md, as readers copy it."""
     page = (Path(__file__).parents[1] / "docs" / "serve.md").read_text(encoding="utf-8")
-    [code] = re.findall(r"^def greedy.*?(?=^\S)", page, re.MULTILINE | re.DOTALL)
+    [code] = re.findall(r"^def greedy\(.*?(?=^\S)", page, re.MULTILINE | re.DOTALL)
     variables = {"np": np}
     exec(code, variables)
     return variables["greedy"]

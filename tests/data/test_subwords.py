@@ -4,7 +4,9 @@ import copy
 import inspect
 import itertools
 import pickle
+import re
 import sys
+import unicodedata
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from hypothesis import strategies as st
 
 from tests.helpers.batching import SPECIAL_IDS, learned_by_sentencepiece
 from tfattn.data import (
+    SubwordDropout,
     SubwordVocabulary,
     Vocabulary,
     load_vocabulary,
@@ -154,6 +157,119 @@ def test_decode_stops_at_end_drops_padding_and_begin_and_makes_single_spaces():
         said = r"SubwordVocabulary\.decode: `ids` must lie in \[0, 200\)"
         with pytest.raises(ValueError, match=said):
             TOY.decode([4, index])
+
+
+COMPOSED, DECOMPOSED = "caf\u00e9 \uff21", "cafe\u0301 \uff21"  # the last letter is full-width
+
+
+@pytest.mark.parametrize(
+    "form, same, text",
+    [("NFC", True, COMPOSED), ("NFKC", True, "caf\u00e9 A"), (None, False, DECOMPOSED)],
+)
+def test_forms_of_unicode_are_the_same_with_a_normalization(tmp_path, form, same, text):
+    texts = [COMPOSED, DECOMPOSED]
+    vocabulary = SubwordVocabulary.from_sentences(texts, size=30, normalization=form)
+    vocabulary.save(tmp_path / "subwords")
+    for each in (vocabulary, SubwordVocabulary.load(tmp_path / "subwords")):
+        assert each.normalization == form
+        ids, others = map(each.encode, texts)
+        assert (ids == others) == same and each.decode(others) == text
+        assert each.unknown_id not in ids
+    assert load_vocabulary(tmp_path / "subwords").encode(DECOMPOSED) == others
+    assert copy.deepcopy(vocabulary).normalization == form
+    dropout = SubwordDropout(vocabulary, rate=0.5)
+    assert all(vocabulary.decode(ids) == text for ids in dropout.draw([DECOMPOSED] * 9, seed=0))
+
+
+def test_another_normalization_is_refused():
+    said = 'SubwordVocabulary.from_sentences: `normalization` must be "NFC", "NFKC" or None'
+    with pytest.raises(ValueError, match=said):
+        SubwordVocabulary.from_sentences(["a"], size=9, normalization="NFD")
+
+
+SYMBOLS = ("<2fr>", "x<2", "<2>", "@", "<a,b>")
+LEARNED = ["low lower <2fr> lowest <2fr>new", "<2fr> newest a<2fr>b , <2f fr> x < > 2 é"] * 3
+WITH_SYMBOLS = {
+    form: SubwordVocabulary.from_sentences(LEARNED, 70, normalization=form, symbols=SYMBOLS)
+    for form in (None, "NFC")
+}
+DROPOUTS = {
+    form: [SubwordDropout(vocabulary, rate) for rate in (0.0, 0.9)]
+    for form, vocabulary in WITH_SYMBOLS.items()
+}
+NEAR_SYMBOLS = st.lists(
+    st.sampled_from([*SYMBOLS, *"lowernsté<2fr>x,", "<2", "fr>", " ", "  ", "e\u0301"]), max_size=30
+)
+
+
+@pytest.mark.parametrize("form", WITH_SYMBOLS)
+@settings(deadline=None, max_examples=50)
+@given(parts=NEAR_SYMBOLS, seed=st.integers(0, 99))
+def test_symbols_anywhere_are_single_ids_in_both_ways_also_with_dropout(form, parts, seed):
+    vocabulary, sentence = WITH_SYMBOLS[form], "".join(parts)
+    never, often = DROPOUTS[form]
+    pieces = re.split("(<2fr>|x<2|<2>|@|<a,b>)", sentence)  # as they come from left to right
+    if form:
+        pieces[::2] = (unicodedata.normalize(form, piece) for piece in pieces[::2])
+    plain = vocabulary.encode(sentence)
+    (drawn,) = often.draw([sentence], seed)
+    for ids in (plain, drawn):
+        assert [vocabulary.words[i] for i in ids if 4 <= i < 9] == pieces[1::2]
+        if vocabulary.unknown_id not in ids:
+            assert vocabulary.decode(ids) == " ".join("".join(pieces).split())
+    assert never.draw([sentence], seed) == [plain]
+
+
+def test_symbols_have_the_first_ids_and_are_in_the_file(tmp_path):
+    vocabulary = WITH_SYMBOLS["NFC"]
+    assert vocabulary.words[4:9] == vocabulary.symbols == SYMBOLS and TOY.symbols == ()
+    assert not any(symbol in word for symbol in SYMBOLS for word in vocabulary.words[9:])
+    vocabulary.save(tmp_path / "subwords")
+    for again in (load_vocabulary(tmp_path / "subwords"), copy.deepcopy(vocabulary)):
+        assert (again.words, again.symbols) == (vocabulary.words, SYMBOLS)
+        assert again.encode("a<2fr>b") == vocabulary.encode("a<2fr>b")
+    few = SubwordVocabulary.from_sentences(["ab <2fr>"], 8, symbols=["<2fr>"])
+    assert sorted(few.words[4:]) == ["<2fr>", "a", "b", "▁"]
+    with pytest.raises(ValueError, match="`size` must be at least 8, for each .* and each symbol"):
+        SubwordVocabulary.from_sentences(["ab <2fr>"], 7, symbols=["<2fr>"])
+
+
+def test_symbols_that_begin_alike_are_the_longest():
+    symbols = ["<a", "<a>"]
+    vocabulary = SubwordVocabulary.from_sentences(["b > <"], 20, symbols=symbols)
+    sentence = "<a><a b<a>"
+    (drawn,) = SubwordDropout(vocabulary, 0.0).draw([sentence], seed=0)
+    assert drawn == vocabulary.encode(sentence)
+    assert [vocabulary.words[i] for i in drawn] == ["▁", "<a>", "<a", "▁b", "<a>"]
+    beside = SubwordVocabulary.from_sentences(["b < 1"], 20, "NFKC", symbols=["<", "<①"])
+    assert beside.decode(beside.encode("b<①")) == "b<①"
+
+
+def test_a_normalization_leaves_symbols_and_what_joins_them():
+    symbols = ["①", "<2fr>"]
+    vocabulary = SubwordVocabulary.from_sentences(["a 1 ＡA \u0338"], 20, "NFKC", symbols=symbols)
+    text = "①Ａ <2fr>\u0338"  # of which NFKC alone makes "1A <2fr≯"
+    assert vocabulary.decode(vocabulary.encode(text)) == "①A <2fr>\u0338"
+
+
+@pytest.mark.parametrize("symbol", ["", "a b", "a▁", "\0", "<eos>", "<2fr>"])
+def test_what_cannot_be_a_symbol_is_refused(symbol):
+    said = "SubwordVocabulary.from_sentences: `symbols` must hold distinct words without white"
+    with pytest.raises(ValueError, match=said):
+        SubwordVocabulary.from_sentences(["a"], 9, symbols=["<2fr>", symbol])
+
+
+def test_only_users_symbols_of_a_foreign_model_are_symbols():
+    options = {"model_type": "unigram", "byte_fallback": True, "control_symbols": ["<c>"]}
+    learned = learned_by_sentencepiece(
+        SENTENCES, **{**SPECIAL_IDS, **options, "user_defined_symbols": ["<2fr>"]}, vocab_size=400
+    )
+    assert SubwordVocabulary(learned).symbols == ("<2fr>",)
+
+
+def test_a_symbol_is_no_letter_of_an_unknown_script():
+    with pytest.raises(ValueError, match="`sentence` must have letters of the vocabulary"):
+        WITH_SYMBOLS[None].encode("<2fr> 我很喜欢这些猫")
 
 
 def test_a_size_without_room_for_the_characters_is_refused_with_the_least_one():

@@ -299,7 +299,7 @@ def test_a_split_shares_no_sentence_and_depends_on_the_seed_alone():
     train, held_out = split_pairs(pairs, fraction=0.1, seed=5)
     assert len(held_out) == 200
     assert_apart(train, held_out, pairs)
-    assert split_pairs(pairs, fraction=0.1, seed=5) == (train, held_out)
+    assert split_pairs(iter(pairs), fraction=0.1, seed=5) == (train, held_out)
     assert split_pairs(pairs, fraction=0.1, seed=6) != (train, held_out)
 
 

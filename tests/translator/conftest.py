@@ -10,17 +10,15 @@ import pytest
 from tests.helpers import paths
 from tests.translator.command import SMALL, TOY, status, translator
 from tfattn.translator.folder import Folder
-from tfattn.translator.presets import PRESETS, Preset
+from tfattn.translator.presets import PRESETS, Phase, Preset
 
 
 @pytest.fixture
 def new_preset():
     def new(**entries):
-        entries = {
-            **{"subwords": 0, "tokens": 1, "epochs": 50, "peak": 1.0, "warmup": 1, "ema_window": 1},
-            **entries,
-        }
-        return Preset(entries.pop("sizes", {}), **entries)
+        phases = (Phase("plain", 50, peak=1.0),)
+        defaults = {"subwords": 0, "tokens": 1, "phases": phases, "warmup": 1, "ema_window": 1}
+        return Preset(entries.pop("sizes", {}), **{**defaults, **entries})
 
     return new
 

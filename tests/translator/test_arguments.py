@@ -74,12 +74,12 @@ def test_a_preset_has_valid_sizes_for_its_model(model, name):
     preset = PRESETS[model][name]
     made = MODELS[model](11, share_embeddings=bool(preset.subwords), **preset.sizes)
     assert preset.sizes.items() <= made.get_config().items()
-    ends = [end for kind, end in preset.curriculum if kind != "simcut"]
-    assert all(end <= preset.epochs - preset.cooldown for end in ends)
-    assert {kind for kind, _ in preset.curriculum} <= set(KINDS)
+    assert all(phase.cooldown < phase.epochs for phase in preset.phases)
+    assert {phase.kind for phase in preset.phases} <= set(KINDS)
 
 
 SEED = "argument --seed: must be an integer of at least 0 and below 2**32, received"
+NEEDS_BEAMS = "--n-best N needs --beam K with K above 1 and at least N"
 NEEDS_BEAM = "--length-penalty needs --beam K with K above 1"
 
 
@@ -101,16 +101,36 @@ NEEDS_BEAM = "--length-penalty needs --beam K with K above 1"
         ("translate --no-repeat-ngrams 0", "--no-repeat-ngrams: must be an integer of at least 1"),
         ("train --score test", "--score needs --data"),
         ("train --model bahdanau --preset tiny-simcut", "--model bahdanau has no --preset tiny-s"),
+        ("train --init out/run --subwords 9", "--subwords cannot be combined with --init"),
+        ("train --preset finetune", "--preset finetune needs --init"),
+        ("import", "the following arguments are required: FOLDER"),
         ("translate --sample --beam 2", "--sample cannot be combined with --beam"),
         ("translate --temperature 0.5", "--temperature needs --sample"),
         ("translate --seed 0", "--seed needs --sample"),
         ("translate --length-penalty 1.0", NEEDS_BEAM),
         ("score --beam 1 --length-penalty 0.2", NEEDS_BEAM),
         ("train --length-penalty 0.2", NEEDS_BEAM),
+        ("score --ensemble a b --out c", "--out: not allowed with argument --ensemble"),
+        ("translate --out c --ensemble a b", "--ensemble: not allowed with argument --out"),
+        ("translate --mbr 8", "--mbr needs --sample"),
+        ("translate --sample --mbr 8 --stream", "--mbr cannot be combined with --stream"),
+        ("translate --replace-unknown --ensemble a b", "--replace-unknown cannot be combined with"),
+        ("train --symbols <2fr>", "--symbols needs a subword vocabulary: --subwords N"),
+        ("train --init out/run --symbols <2fr>", "--symbols cannot be combined with --init"),
+        (
+            "train --init out/run --data corpus --preset tiny --symbols <2fr>",
+            "--symbols cannot be combined with --init",
+        ),
         ("translate --stream --raw", "--raw cannot be combined with --stream"),
+        ("translate --n-best 2 --beam 2 --stream", "--n-best cannot be combined with --stream"),
+        ("translate --stream --replace-unknown", "--replace-unknown cannot be combined with --st"),
+        ("score --pairs lines --out a b", "--pairs needs a single folder in --out"),
+        ("score --pairs lines --compare a", "--pairs cannot be combined with --compare"),
+        ("translate --n-best 1", NEEDS_BEAMS),
+        ("translate --n-best 3 --beam 2", NEEDS_BEAMS),
         ("export", "the following arguments are required: --to"),
         ("export --to pickle", "argument --to: invalid choice: 'pickle'"),
-        ("export --to onnx --quantization int8", "--quantization needs --to ctranslate2"),
+        ("export --to onnx --quantization int8", "--quantization needs --to ctranslate2 or"),
         ("--translate", "the following arguments are required: command"),
     ],
 )
@@ -129,6 +149,9 @@ def test_missing_files_are_named(refused, tmp_path):
         assert said in refused(*command, folder=tmp_path)
     assert "Use --data to choose the files to score." in refused("score", folder=tmp_path)
     assert "lines.en: no such file" in refused("translate", "lines.en", folder=tmp_path)
+    assert "No such file or directory: 'lines'" in refused(
+        "score", "--pairs", "lines", folder=tmp_path
+    )
     assert list(tmp_path.iterdir()) == []
 
 

@@ -13,7 +13,7 @@ PAIRS = [("a b a b", "c d c d"), ("b", "d")]
 
 def options_of(**entries):
     nothing = {"data": None, "languages": ("en", "de"), "subwords": 0, "pairs": 70, "seed": 3}
-    return types.SimpleNamespace(**{**nothing, **entries})
+    return types.SimpleNamespace(**{**nothing, "symbols": None, **entries})
 
 
 def test_without_files_a_tenth_of_the_toy_pairs_is_held_out():
@@ -44,6 +44,14 @@ def test_words_that_occur_once_in_files_are_unknown(folder, kept):
 def test_subwords_are_those_of_both_languages():
     source, target = corpus.new_vocabularies(options_of(subwords=12), PAIRS)
     assert source is target and source.decode(source.encode("a d")) == "a d"
+
+
+def test_symbols_are_entries_of_the_subword_vocabulary():
+    options = options_of(subwords=13, symbols=["<2fr>"])
+    words, _ = corpus.new_vocabularies(options, PAIRS)
+    assert words.symbols == ("<2fr>",) and words.decode(words.encode("<2fr>a d")) == "<2fr>a d"
+    with pytest.raises(ValueError, match="^--subwords 13 --symbols a b: .*`symbols` must hold"):
+        corpus.new_vocabularies(options_of(subwords=13, symbols=["a b"]), PAIRS)
 
 
 def test_too_few_subwords_name_the_option():

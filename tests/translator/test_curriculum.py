@@ -8,23 +8,35 @@ import pytest
 import tfattn
 from tfattn import data, training
 from tfattn.translator import curriculum
+from tfattn.translator.presets import Phase
 
 UPDATES = [3, 3, 11, 7, 5]  # in each epoch
-CURRICULUM = (("plain", 2), ("bpe_dropout", 4))
+PHASES = (Phase("plain", 2, 1.0), Phase("bpe_dropout", 2, 1.0), Phase("plain", 2, 1.0))
 PAIRS = data.toy_translation(60, seed=0)
 SENTENCES = [sentence for pair in PAIRS for sentence in pair]
 
 
-@pytest.mark.parametrize("cooldown, start", [(0, None), (2, 17), (9, 0)])
-def test_the_rate_decays_to_zero_in_the_last_epochs(new_preset, cooldown, start):
-    rate = curriculum.learning_rate(new_preset(peak=0.01, warmup=3, cooldown=cooldown), UPDATES)
-    plain = tfattn.InverseSquareRootSchedule(0.01, 3)
-    factors = np.array([float(rate(step)) / float(plain(step)) for step in range(29)])
-    if start is None:
-        np.testing.assert_array_equal(factors, 1.0)
-    else:
-        wanted = np.minimum(1.0, (29 - np.arange(29)) / (29 - start))
-        np.testing.assert_allclose(factors, wanted, rtol=1e-5)
+@pytest.mark.parametrize(
+    "phases, cooled",
+    [
+        ((Phase("plain", 5, 0.01),), []),
+        ((Phase("plain", 5, 0.01, cooldown=2),), [(17, 29)]),
+        ((Phase("plain", 5, 0.01, cooldown=9),), [(0, 29)]),
+        ((Phase("plain", 4, 0.01), Phase("simcut", 9, 0.01, cooldown=2)), [(17, 29)]),
+        ((Phase("plain", 2, 0.01, cooldown=1), Phase("simcut", 3, 0.02, 3)), [(3, 6), (6, 29)]),
+        ((Phase("plain", 7, 0.01), Phase("simcut", 1, 0.02, cooldown=2)), [(17, 29)]),
+    ],
+)
+def test_the_rate_of_a_phase_decays_to_zero_in_its_cooldown(new_preset, phases, cooled):
+    planned = curriculum.plan(new_preset(phases=phases), len(UPDATES))
+    rates = curriculum.learning_rates(3, planned, UPDATES)
+    ends = np.cumsum(UPDATES)
+    for (phase, epochs), rate in zip(planned, rates, strict=True):
+        plain = tfattn.InverseSquareRootSchedule(phase.peak, 3)
+        for step in range(sum(UPDATES[: epochs.start]), ends[epochs.stop - 1]):
+            spans = [span for span in cooled if span[0] <= step < span[1]]
+            factor = (spans[0][1] - step) / np.subtract(*spans[0][::-1]) if spans else 1.0
+            assert float(rate(step)) == pytest.approx(float(plain(step)) * factor, rel=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -41,11 +53,11 @@ def test_pairs_too_long_to_learn_from_are_counted(letters, tokens):
 
 @pytest.fixture
 def phases_of(new_preset):
-    """Function from words and epochs to the phases of a training with this curriculum."""
+    """Function from words, epochs and a preset's phases to those of a training."""
 
-    def phases(words, epochs, steps=CURRICULUM):
+    def phases(words, epochs, phases=PHASES):
         options = types.SimpleNamespace(tokens=256, seed=0, epochs=epochs)
-        return curriculum.phases(new_preset(curriculum=steps), PAIRS, [words, words], options)
+        return curriculum.phases(new_preset(phases=phases), PAIRS, [words, words], options)
 
     return phases
 
@@ -61,9 +73,10 @@ SUBWORDS = data.SubwordVocabulary.from_sentences(SENTENCES, 90)
         (4, [range(2), range(2, 4)]),
         (3, [range(2), range(2, 3)]),
         (1, [range(1)]),
+        (9, [range(2), range(2, 4), range(4, 9)]),
     ],
 )
-def test_phases_follow_the_curriculum_of_the_preset(phases_of, epochs, wanted):
+def test_phases_are_those_of_the_preset(phases_of, epochs, wanted):
     def sources(batches):
         return [source for (source, _), _ in batches.as_numpy_iterator()]
 
@@ -83,7 +96,7 @@ def test_phases_follow_the_curriculum_of_the_preset(phases_of, epochs, wanted):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", curriculum.KINDS)
 def test_each_kind_has_its_batches_and_its_loss(phases_of, kind):
-    first, last = phases_of(SUBWORDS, 3, ((kind, 2),))
+    first, last = phases_of(SUBWORDS, 3, (Phase(kind, 2, 1.0), Phase("plain", 1, 1.0)))
     ((source, _), target) = next(first.batches.as_numpy_iterator())
     twice = kind == "simcut"
     half = len(target) // 2

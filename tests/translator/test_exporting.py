@@ -12,7 +12,7 @@ import tfattn
 from tests.translator.command import OUT, TOY, status, translator
 from tfattn import convert, data
 from tfattn.translator import arguments
-from tfattn.translator.folder import Folder
+from tfattn.translator.folder import Folder, fingerprint
 
 
 @pytest.mark.slow
@@ -48,6 +48,8 @@ class Exported:
         ("onnx", [], "onnx"),
         ("ctranslate2", [], "ctranslate2 None"),
         ("ctranslate2", ["--quantization", "int8"], "ctranslate2 int8"),
+        ("page", [], "page int8"),
+        ("page", ["--quantization", "float16"], "page float16"),
     ],
 )
 def test_a_format_is_written_to_the_run_or_to_a_given_path(
@@ -61,18 +63,43 @@ def test_a_format_is_written_to_the_run_or_to_a_given_path(
         assert found is model and vocabularies is words
         folder.write_text("onnx")
 
+    def to_litert(found, path):
+        assert found is model
+        path.write_text("litert")
+
     def to_ctranslate2(found, vocabularies, folder, quantization=None):
         assert found is model and vocabularies is words
         folder.write_text(f"ctranslate2 {quantization}")
 
+    def to_page(found, *arguments, quantization="int8"):
+        *vocabularies, path, examples = arguments
+        assert found is model and vocabularies == words and examples == []
+        path.write_text(f"page {quantization}")
+
     monkeypatch.setattr(convert, "to_onnx", to_onnx)
+    monkeypatch.setattr(convert, "to_litert", to_litert)
     monkeypatch.setattr(convert, "to_ctranslate2", to_ctranslate2)
+    monkeypatch.setattr(convert, "to_page", to_page)
     default = f"out/translator/{arguments.EXPORTS[format]}"
     for place, options in ((default, []), ("new/place", ["--into", "new/place"])):
         translator("export", "--to", format, *more, *options)
         assert capsys.readouterr().out.split()[1] == place
         written = tmp_path / place
         assert (written / "file" if written.is_dir() else written).read_text() == wanted
+
+
+def test_a_page_has_short_sentences_of_the_validation_data(monkeypatch, tmp_path):
+    given = []
+    monkeypatch.setattr(Folder, "load_model", lambda folder: (Exported(), ["words"] * 2))
+    monkeypatch.setattr(convert, "to_page", lambda *arguments: given.extend(arguments[3:]))
+    pairs = data.toy_translation(50, seed=3)
+    train, validation = data.split_pairs(pairs, seed=3)
+    sentences = fingerprint(line for pair in (*train, *validation) for line in pair)
+    settings = {"pairs": 50, "seed": 3}
+    Folder(tmp_path).add_to_record(data=None, settings=settings, sentences=sentences)
+    translator("export", "--to", "page", "--out", tmp_path, "--into", tmp_path / "page.html")
+    short = [source for source, _ in validation if len(source.split()) <= 10]
+    assert given == [tmp_path / "page.html", short[:6]] and short
 
 
 def test_a_missing_package_is_named(monkeypatch, tmp_path, refused):
@@ -89,7 +116,7 @@ def test_a_recurrent_model_is_not_exported_to_litert(monkeypatch, refused, tmp_p
     model = tfattn.BahdanauSeq2Seq(5, width=2, units=2)
     monkeypatch.setattr(Folder, "load_model", lambda folder: (model, []))
     said = refused("export", "--to", "litert", *OUT, folder=tmp_path)
-    assert "--to litert: a recurrent model needs a known batch and source length" in said
+    assert "to_litert: `model` must be a Transformer" in said
     assert not list(tmp_path.rglob("model.tflite"))
 
 
@@ -141,7 +168,7 @@ def no_translator(out):
 
 TAMPERED = {
     changed_byte: r"model\.keras was damaged or replaced after its training",
-    other_target_words: "the vocabularies in .* are not those that its model was trained with",
+    other_target_words: "the vocabularies in .* are not the vocabularies of its model",
     words_of_another_size: r"model\.keras expects vocabularies of \d+ and \d+ entries",
     no_vocabulary: r"`path` must name an existing file.*source\.vocabulary",
     damaged_record: r"run\.json cannot be read",
@@ -163,7 +190,7 @@ def test_a_damaged_folder_is_reported_in_one_sentence(tamper, refused, folder):
 def test_a_run_is_resumed_only_with_its_own_vocabularies(refused, folder):
     other_target_words(folder / "here" / "and" / "there")
     said = refused("train", *TOY, "--epochs", 2, "--resume", folder=folder)
-    assert "are not those that its run was trained with" in said
+    assert "are not the vocabularies of its run" in said
 
 
 @pytest.mark.slow

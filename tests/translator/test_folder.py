@@ -57,7 +57,8 @@ def test_new_entries_are_added_to_the_record(tmp_path):
         *('{"data": null}', '{"data": null, "settings": {"pairs": 9, "seed": 1}}'),
         *('{"settings": []}', '{"data": 5}', '{"model": "a"}', '{"epochs": "many"}'),
         *('{"settings": {"languages": null}}', '{"settings": {"languages": ["en", 3]}}'),
-        '{"settings": {"languages": "en"}}',
+        *('{"settings": {"languages": "en"}}', '{"search": {"num_beams": "6"}}'),
+        '{"search": {"beams": 6}}',
     ],
 )
 def test_a_damaged_record_of_a_run_is_named(tmp_path, damaged):
@@ -98,8 +99,8 @@ def test_other_vocabularies_are_refused(folder, capsys, owner, other):
     folder.add_to_record(**{owner: vocabulary_fingerprints(WORDS)})
     folder.load_vocabularies(owner)
     assert capsys.readouterr().err == ""
-    other.save(folder.vocabularies[1])
-    with pytest.raises(ValueError, match=f"are not those that its {owner} was trained with"):
+    other.save(folder.vocabulary_files[1])
+    with pytest.raises(ValueError, match=f"are not the vocabularies of its {owner}"):
         folder.load_vocabularies(owner)
 
 
@@ -114,9 +115,9 @@ def test_subwords_of_other_scores_are_refused(tmp_path):
     folder.save_vocabularies([words, words])
     folder.add_to_record(run=vocabulary_fingerprints([words, words]))
     folder.load_vocabularies("run")
-    content = proto.ModelProto.FromString(folder.vocabularies[1].read_bytes())
+    content = proto.ModelProto.FromString(folder.vocabulary_files[1].read_bytes())
     content.pieces[-1].score -= 3.0
-    folder.vocabularies[1].write_bytes(content.SerializeToString())
-    assert data.load_vocabulary(folder.vocabularies[1]).words == words.words
-    with pytest.raises(ValueError, match="are not those that its run was trained with"):
+    folder.vocabulary_files[1].write_bytes(content.SerializeToString())
+    assert data.load_vocabulary(folder.vocabulary_files[1]).words == words.words
+    with pytest.raises(ValueError, match="are not the vocabularies of its run"):
         folder.load_vocabularies("run")

@@ -6,13 +6,14 @@ import os
 import sys
 import threading
 
+import numpy as np
 import pytest
 
 from tests.helpers.processes import python
 from tests.translator.command import OUT, status, translator
 from tfattn import data, decoding
 from tfattn.decoding import Search
-from tfattn.translator import lines, translating
+from tfattn.translator import alignment, lines, translating
 from tfattn.translator.folder import Folder
 
 SPLIT = [data.Vocabulary(["a", "hat", "."])] * 2
@@ -62,6 +63,54 @@ def test_lines_from_a_terminal_are_translated_one_by_one(
     monkeypatch.setattr(lines, "AT_ONCE", 2)
     assert written(text="a \n\nb", terminal=terminal) == ["A", "", "B", ""]
     assert [len(sentences) for sentences in asked] == at_once
+
+
+def test_n_best_writes_a_line_for_each_hypothesis(monkeypatch, written):
+    def n_best(model, sentences, words, search, progress, max_length):
+        assert (search.num_beams, search.num_results) == (3, 2)
+        hypotheses = {"a hat": [("b hat", -0.25), ("b", -1.5)], "": [("", 0.0)]}
+        return [hypotheses[sentence] for sentence in sentences]
+
+    monkeypatch.setattr(translating, "n_best", n_best)
+    found = written("--n-best", "2", "--beam", "3", text="a hat\n\n")
+    assert found == ["1\t-0.2500\tb hat", "2\t-1.5000\tb", "1\t0.0000\t", ""]
+
+
+def test_an_unknown_word_is_replaced_by_the_source_word_it_attends_to(monkeypatch, written):
+    def attention_weights(model, inputs):
+        """Two heads: position t attends to source word 2 - t and, less, to the end token."""
+        source, target_in = inputs
+        weights = np.zeros((len(source), 2, target_in.shape[1], source.shape[1]))
+        for t in range(3):
+            weights[:, :, t, 2 - t] = 0.4, 0.6
+            weights[:, :, t, 3] = 0.9
+        return {"block_0/cross_attention": 1 - weights, "block_1/cross_attention": weights}
+
+    translations = {"Ann a Bob": "<unk> hat <unk>", "a a a": "hat", "": ""}
+
+    def translate(model, sentences, *_):
+        return [translations[sentence] for sentence in sentences]
+
+    def n_best(model, sentences, *_):
+        return [[(translations[sentence], -0.5)] for sentence in sentences]
+
+    monkeypatch.setattr(alignment, "attention_weights", attention_weights)
+    monkeypatch.setattr(translating, "translate", translate)
+    monkeypatch.setattr(translating, "n_best", n_best)
+    text = "a a a\nAnn a Bob\n\n"
+    assert written("--replace-unknown", text=text) == ["hat", "Bob hat Ann", "", ""]
+    assert written(text=text) == ["hat", "<unk> hat <unk>", "", ""]
+    both = ("--replace-unknown", "--n-best", "1", "--beam", "2")
+    assert written(*both, text="Ann a Bob\n") == ["1\t-0.5000\tBob hat Ann", ""]
+
+
+def test_replacing_needs_words(monkeypatch, capsys):
+    words = [data.Vocabulary(["a"], tokenizer=data.Characters())] * 2
+    monkeypatch.setattr(sys, "stdin", Typed("a\n", terminal=False))
+    monkeypatch.setattr(Folder, "load_model", lambda folder: (None, words))
+    assert status("translate", "--replace-unknown") == 1
+    said = "error: --replace-unknown needs vocabularies of words separated by spaces\n"
+    assert capsys.readouterr().err == said
 
 
 @pytest.mark.parametrize("raw, split", [([], ", tokens separated by spaces"), (["--raw"], "")])
@@ -169,6 +218,51 @@ def test_raw_text_becomes_that_of_the_model_and_comes_back(
     if sent is not None:
         assert asked == [[sent]]
         assert output[0] in (RAW, RAW.replace("kid's", "kid 's"))
+
+
+def test_raw_text_keeps_the_symbols_of_the_vocabulary(monkeypatch, asked, written):
+    words = data.SubwordVocabulary.from_sentences(["a man , hat ."], 20, symbols=["<2FR>"])
+    written("--raw", text="<2FR> A man, a hat.\n", words=[words] * 2)
+    assert asked == [["<2FR> a man , a hat ."]]
+
+
+def test_of_many_samples_the_one_most_like_the_others_is_written(monkeypatch, written, capsys):
+    draws = iter([["a dog", "x"], ["b", "a"], ["a dog", "x"], ["the hats", "zz"]])
+
+    def translate(model, sentences, words, search, progress, max_length):
+        assert sentences == ["a hat", "hat"] * 4 and isinstance(search, decoding.Sampling)
+        return [text for texts in draws for text in texts]
+
+    monkeypatch.setattr(translating, "translate", translate)
+    assert written("--sample", "--mbr", "4", text="a hat\nhat\n") == ["a dog", "x", ""]
+
+    def fail(model, sentences, *_):
+        raise ValueError("translate: `sentences[5]` has none")
+
+    monkeypatch.setattr(translating, "translate", fail)
+    monkeypatch.setattr(sys, "stdin", Typed("a\nb\n", terminal=False))
+    monkeypatch.setattr(Folder, "load_model", lambda folder: (None, SPLIT))
+    assert status("translate", "--sample", "--mbr", "4") == 1
+    assert capsys.readouterr().err == "error: lines 1 to 2: translate: line 2 has none\n"
+
+
+def test_several_runs_translate_as_one(monkeypatch, asked, written):
+    models = []
+    monkeypatch.setattr(decoding, "Ensemble", lambda some: models.append(some) or "ensemble")
+    assert written("--ensemble", "one", "two", "one", text="a hat\n") == ["A HAT", ""]
+    assert models == [[None] * 3]
+    assert written("--ensemble", "one", text="a hat\n") == ["A HAT", ""] and len(models) == 1
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_runs_of_other_vocabularies_are_no_ensemble(monkeypatch, refused, tmp_path, side):
+    others = [*SPLIT]
+    others[side] = data.Vocabulary(["a", "hats", "."])  # of the same size
+    loaded = {"one": SPLIT, "two": SPLIT, "three": others}
+    monkeypatch.setattr(sys, "stdin", Typed("a\n", terminal=False))
+    monkeypatch.setattr(Folder, "load_model", lambda folder: (None, loaded[str(folder.path)]))
+    said = refused("translate", "--ensemble", *loaded, folder=tmp_path)
+    assert said == "error: --ensemble: one and three were trained with different vocabularies"
 
 
 def test_pieces_are_written_as_they_come(monkeypatch, written):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tfattn import data
-from tfattn.translator import report
+from tfattn.translator import alignment, report
 
 
 @pytest.mark.parametrize("shift, share", [(0, 1.0), (1, 0.0)])
@@ -31,7 +31,7 @@ def test_swaps_are_found_where_the_heaviest_word_is_the_true_one(monkeypatch, sh
             "model/decoder/block_1/cross_attention": heads,
         }
 
-    monkeypatch.setattr(report, "attention_weights", attention_weights)
+    monkeypatch.setattr(alignment, "attention_weights", attention_weights)
     assert report.swaps_found(None, pairs, words) == share
     assert next(left, None) is None  # all batches were used
 
@@ -40,5 +40,5 @@ def test_sentences_without_swaps_have_no_share_of_them(monkeypatch):
     pairs = [("she is tired .", "elle est fatiguée .")]
     words = [data.Vocabulary.from_sentences(side) for side in zip(*pairs, strict=True)]
     weights = {"model/decoder": np.ones((1, 5, 5))}
-    monkeypatch.setattr(report, "attention_weights", lambda *_: weights)
+    monkeypatch.setattr(alignment, "attention_weights", lambda *_: weights)
     assert report.swaps_found(None, pairs, words) is None

@@ -8,6 +8,7 @@ import pytest
 from tests.translator.command import write_weights
 from tfattn import data
 from tfattn.translator.folder import Folder, fingerprint, vocabulary_fingerprints
+from tfattn.translator.presets import Phase
 from tfattn.translator.resume import SETTINGS, check_run, chosen_epochs, record_run
 
 WORDS = [data.Vocabulary(["a"]), data.Vocabulary(["b", "c"])]
@@ -50,7 +51,8 @@ def test_a_resumed_run_keeps_its_number_of_epochs(
 ):
     begun.add_to_record(epochs=20)
     options = options_of(resume=resume, epochs=given)
-    assert chosen_epochs(options, new_preset(cooldown=5), begun, done) == wanted
+    preset = new_preset(phases=(Phase("plain", 50, peak=1.0, cooldown=5),))
+    assert chosen_epochs(options, preset, begun, done) == wanted
     assert ("note: the run was planned for 20 epochs" in capsys.readouterr().err) == noted
 
 
@@ -61,33 +63,39 @@ def test_a_request_for_a_score_does_not_change_the_recorded_epochs(begun, new_pr
     assert begun.read_record()["epochs"] == wanted
 
 
+PHASES = (Phase("plain", 2, 0.5), Phase("bpe_dropout", 2, 0.5), Phase("plain", 2, 0.5, 1))
+
+
 def test_a_preset_with_changed_settings_is_refused(folder, new_preset):
-    curriculum = (("plain", 2), ("bpe_dropout", 4))
-    preset = new_preset(peak=0.5, curriculum=curriculum)
+    preset = new_preset(phases=PHASES)
     record_run(options_of(epochs=12), preset, folder, 0, "", WORDS)
     write_weights(folder.best_weights)
-    check_run(options_of(), preset._replace(epochs=7, tokens=9, subwords=3), folder, 1, "")
+    check_run(options_of(), preset._replace(tokens=9, subwords=3), folder, 1, "")
     said = "--preset None: the run in .* was started with different settings for this preset"
-    for other in (preset._replace(peak=0.25), preset._replace(curriculum=())):
+    for other in (preset._replace(warmup=7), preset._replace(phases=PHASES[:2])):
         with pytest.raises(ValueError, match=said):
             check_run(options_of(), other, folder, 1, "")
 
 
-def test_another_preset_resumes_a_run_with_equal_completed_epochs(folder, new_preset):
-    first = new_preset(curriculum=(("plain", 2), ("bpe_dropout", 4)), epochs=6)
+def test_another_preset_resumes_a_run_with_equal_completed_epochs(folder, new_preset, capsys):
+    first = new_preset(phases=PHASES)
     record_run(options_of(preset="first", epochs=6), first, folder, 0, "", WORDS)
     write_weights(folder.best_weights)
-    longer = first._replace(curriculum=(*first.curriculum, ("plain", 6), ("simcut", 9)), epochs=9)
+    longer = first._replace(phases=(*PHASES, Phase("simcut", 3, 0.5, cooldown=2)))
     asked = options_of(preset="longer", epochs=None)
     for done in (1, 4, 6):
         check_run(asked, longer, folder, done, "")
         assert chosen_epochs(asked, longer, folder, done) == 9
         same = options_of(preset="first", epochs=None)
         assert chosen_epochs(same, first, folder, done) == 6
+    assert capsys.readouterr().err == ""  # the rate does as planned
+    plain, cut, last = PHASES
     for other, done in [
         (longer, 7),
-        (longer._replace(curriculum=(("plain", 3), ("bpe_dropout", 4))), 3),
-        (longer._replace(peak=0.25), 1),
+        (longer._replace(phases=(plain._replace(epochs=3), cut)), 3),
+        (longer._replace(phases=(plain._replace(peak=0.25), cut)), 1),
+        (longer._replace(phases=(plain, cut, last._replace(cooldown=0))), 6),
+        (longer._replace(warmup=7), 1),
     ]:
         said = "^--preset: the run in .* was started with first, not with longer"
         with pytest.raises(ValueError, match=said):
@@ -109,12 +117,20 @@ def test_another_setting_is_refused_by_the_name_of_its_option(folder, new_preset
         check_run(options_of(**{name: theirs}), new_preset(), folder, 0, "")
 
 
+@pytest.mark.parametrize("name", ["init", "symbols"])
+def test_settings_that_old_records_lack_cannot_be_added(begun, new_preset, name):
+    settings = begun.read_record()["settings"]
+    del settings[name]
+    begun.add_to_record(settings=settings)
+    check_run(options_of(), new_preset(), begun, 1, fingerprint(["a b", "c"]))
+    with pytest.raises(ValueError, match=f"^--{name}: the run in .* was started with None, not"):
+        check_run(options_of(**{name: "theirs"}), new_preset(), begun, 1, "")
+
+
 def test_other_sentences_are_refused_wherever_they_lie(begun, new_preset):
     check_run(options_of(), new_preset(), begun, 1, fingerprint(iter(["a b", "c"])))
     for others in (["a b c"], ["a b", "d"], ["a b", "c", ""]):
-        with pytest.raises(
-            ValueError, match="the sentences differ from those that the run in .* was started with"
-        ):
+        with pytest.raises(ValueError, match="the run in .* was started with different sentences"):
             check_run(options_of(), new_preset(), begun, 1, fingerprint(others))
 
 
@@ -161,9 +177,9 @@ def test_resuming_without_a_run_starts_a_new_run(folder, new_preset, capsys, res
 
 
 @pytest.mark.parametrize("done", [0, 1])
-def test_a_run_keeps_its_words_once_it_has_an_epoch(begun, new_preset, done):
+def test_a_run_keeps_its_vocabularies_once_it_has_an_epoch(begun, new_preset, done):
     others = [data.Vocabulary(["x"]), data.Vocabulary(["y"])]
     record_run(options_of(epochs=12), new_preset(), begun, done, "", others)
     assert begun.read_record()["run"] == vocabulary_fingerprints(others)
-    kept = [data.load_vocabulary(path).words for path in begun.vocabularies]
+    kept = [data.load_vocabulary(path).words for path in begun.vocabulary_files]
     assert kept == [each.words for each in (WORDS if done else others)]

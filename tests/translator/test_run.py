@@ -1,5 +1,6 @@
 """A run: its output, its files, and a resumed run."""
 
+import sys
 import types
 
 import keras
@@ -11,7 +12,7 @@ from tfattn import data
 from tfattn.translator import translating
 from tfattn.translator.arguments import parse
 from tfattn.translator.curriculum import KINDS
-from tfattn.translator.presets import MODELS, PRESETS
+from tfattn.translator.presets import MODELS, PRESETS, Phase
 from tfattn.translator.run import Run
 
 pytestmark = pytest.mark.usefixtures("dense_path")
@@ -60,7 +61,8 @@ def test_a_transformer_learns_from_files_in_subwords(tmp_path, new_preset, monke
     write_corpus(tmp_path, pairs, ("train", "val", "test"))
     monkeypatch.chdir(tmp_path)
     sizes = {"num_layers": 1, "width": 8, "num_heads": 2, "hidden_dim": 16}
-    preset = new_preset(sizes=sizes, tokens=512, subwords=60, epochs=1)
+    phases = (Phase("plain", 1, peak=1.0),)
+    preset = new_preset(sizes=sizes, tokens=512, subwords=60, phases=phases)
     monkeypatch.setitem(PRESETS["transformer"], "tiny", preset)  # the default preset for files
     translator("train", "--data", tmp_path, "--sentences", 5, "--score", "test")
     output = capsys.readouterr().out
@@ -86,7 +88,7 @@ def run_of(tmp_path, new_preset, monkeypatch):
     """
 
     def run(train, validation, *options, **entries):
-        preset = new_preset(sizes={"dropout": 0.3}, peak=0.01, warmup=3, ema_window=2, **entries)
+        preset = new_preset(sizes={"dropout": 0.3}, warmup=3, ema_window=2, **entries)
         monkeypatch.setitem(PRESETS["bahdanau"], "toy", preset)
         monkeypatch.setitem(MODELS, "bahdanau", word_by_word)
         write_corpus(tmp_path, train, ["train"])
@@ -102,12 +104,16 @@ def run_of(tmp_path, new_preset, monkeypatch):
 @pytest.mark.slow
 def test_a_resumed_training_continues_its_phases(run_of, tmp_path, monkeypatch):
     monkeypatch.setattr(translating, "translate", lambda model, sources, words: list(sources))
-    curriculum = (("plain", 1), ("bpe_dropout", 2), ("simcut", 5))
-    assert {kind for kind, _ in curriculum} == set(KINDS)
+    phases = (
+        Phase("plain", 1, peak=0.01),
+        Phase("bpe_dropout", 1, peak=0.02),
+        Phase("simcut", 3, peak=0.01),
+    )
+    assert {phase.kind for phase in phases} == set(KINDS)
 
     def train(out, epochs, *more):
         options = ("--subwords", 90, "--tokens", 256, "--epochs", epochs, "--sentences", 5)
-        run = run_of(PAIRS, PAIRS, *options, "--out", tmp_path / out, *more, curriculum=curriculum)
+        run = run_of(PAIRS, PAIRS, *options, "--out", tmp_path / out, *more, phases=phases)
         model, history = run.fit()
         return history, model.get_weights()
 
@@ -119,6 +125,23 @@ def test_a_resumed_training_continues_its_phases(run_of, tmp_path, monkeypatch):
         np.testing.assert_array_equal(one, other)
     for name in ("loss", "val_loss", "accuracy"):
         np.testing.assert_array_equal(resumed[name], whole[name])
+        for out in ("whole", "resumed"):
+            table = np.genfromtxt(tmp_path / out / "epochs.csv", delimiter=",", names=True)
+            np.testing.assert_allclose(table[name], whole[name], rtol=1e-6)
+            assert table["epoch"].tolist() == [*range(5)]
+
+
+def test_tensorboard_gets_the_numbers_where_it_is_installed(run_of, tmp_path, monkeypatch):
+    options = ("--tokens", 64, "--out", tmp_path / "out", "--tensorboard")
+    monkeypatch.setitem(sys.modules, "tensorboard", None)
+    said = 'needs tensorboard: pip install "tfattn\\[tensorboard\\]"'
+    with pytest.raises(ImportError, match=f"^--tensorboard {said}$"):
+        run_of(PAIRS, PAIRS, *options)
+    assert not (tmp_path / "out").exists()
+    monkeypatch.setitem(sys.modules, "tensorboard", types.ModuleType("tensorboard"))
+    *_, board = run_of(PAIRS, PAIRS, *options)._logs()
+    assert isinstance(board, keras.callbacks.TensorBoard)
+    assert str(board.log_dir) == str(tmp_path / "out" / "tensorboard")
 
 
 def test_a_full_disk_prints_one_line_and_a_bug_a_traceback(tmp_path, monkeypatch, refused):
@@ -161,4 +184,6 @@ def test_a_resumed_run_keeps_its_vocabularies(run_of, tmp_path, monkeypatch):
     done = types.SimpleNamespace(epoch=1, history={})
     monkeypatch.setattr("tfattn.training.Backup", lambda path: done)
     found = run_of(PAIRS[:9], PAIRS, *options, "--resume")
-    assert [each.words for each in found.words] == [each.words for each in begun.words]
+    assert [each.words for each in found.vocabularies] == [
+        each.words for each in begun.vocabularies
+    ]

@@ -1,16 +1,22 @@
 """Scores of one or several trained models, on files and on the grammar."""
 
 import argparse
+import importlib
 import json
+import re
 import statistics
+from pathlib import Path
 
 import pytest
+import sacrebleu
+from sacrebleu.significance import PairedTest
 
 from tests.translator.command import result, status, translator, write_corpus
-from tfattn import data
+from tfattn import data, decoding
 from tfattn.translator import scoring, translating
 from tfattn.translator.folder import Folder, fingerprint
 
+SHARED = [data.Vocabulary(["a", "b"])] * 2
 PAIRS = [("a b c d e", "a b c d e"), ("a b c d f", "a b c d f")]
 
 
@@ -32,13 +38,36 @@ def echoes(monkeypatch, tmp_path):
     return ["seed0", "seed1"]
 
 
-def test_one_run_has_a_row(echoes, capsys):
+FULL = {"score": 100.0, "interval": [100.0, 100.0]}
+SAME = {"BLEU": FULL, "chrF2": FULL}
+
+
+def signatures(tokenize="none"):
+    metrics = {"BLEU": sacrebleu.metrics.BLEU(tokenize=tokenize), "chrF2": sacrebleu.metrics.CHRF()}
+    found, _ = PairedTest([("run", ["a"])], metrics, [["a"]], test_type="bs")()
+    return {name: str(signature) for name, signature in found.items()}
+
+
+def cell(score):
+    low, high = score["interval"]
+    return f"{score['score']:.2f} [{low:.2f}, {high:.2f}]"
+
+
+def test_a_run_has_a_row_for_each_part_and_scores_have_signatures(echoes, capsys):
     translator("score", "--out", "seed0", "seed0", "--parts", "val", "test", "val", "--beam", 5)
     output = capsys.readouterr().out
-    head, row, _ = output.splitlines()
-    assert head.split() == ["val", "test"] and row.split() == ["seed0", "100.00", "100.00"]
-    runs = {"seed0": {"val": 100.0, "test": 100.0}}
-    assert result(output) == {"beam": 5, "length_penalty": 1.0, "runs": runs}
+    head, *rows, bleu, chrf, _ = output.splitlines()
+    assert head.split() == ["run", "part", "BLEU", "chrF2"]
+    full = "100.00 [100.00, 100.00]"
+    assert [re.split("  +", row) for row in rows] == [
+        ["seed0", part, full, full] for part in ("val", "test")
+    ]
+    wanted = signatures()
+    assert [bleu, chrf] == [f"{name}: {signature}" for name, signature in wanted.items()]
+    assert "|tok:none|" in bleu and "|seed:12345|" in chrf
+    runs = {"seed0": {"val": SAME, "test": SAME}}
+    options = {"beam": 5, "length_penalty": 1.0}
+    assert result(output) == {**options, "runs": runs, "signatures": wanted}
 
 
 def test_the_result_contains_the_search_options(echoes, capsys, monkeypatch):
@@ -46,29 +75,157 @@ def test_the_result_contains_the_search_options(echoes, capsys, monkeypatch):
     asked = {"no_repeat_ngrams": 3, "max_length": 20, "sentences": 1}
     options = [word for name, n in asked.items() for word in (f"--{name.replace('_', '-')}", n)]
     translator("score", "--out", "seed0", *options)
-    found = {"beam": 1, "length_penalty": 1.0, **asked, "runs": {"seed0": {"val": 100.0}}}
-    assert result(capsys.readouterr().out) == found
+    found = {"beam": 1, "length_penalty": 1.0, **asked, "runs": {"seed0": {"val": SAME}}}
+    assert result(capsys.readouterr().out) == {**found, "signatures": signatures()}
+
+
+def test_the_result_contains_the_published_search(echoes, capsys):
+    own = {"num_beams": 6, "length_penalty": 1.0, "early_stopping": False}
+    Folder(Path("seed1")).add_to_record(search=own)
+    translator("score", "--out", *echoes)
+    found = result(capsys.readouterr().out)
+    assert (found["published"], found["beam"]) == ({"seed1": own}, 1)
+    translator("score", "--out", "seed1")
+    found = result(capsys.readouterr().out)
+    assert found["published"] == {"seed1": own} and not {"beam", "length_penalty"} & set(found)
+    translator("score", "--out", *echoes, "--beam", 2)
+    found = result(capsys.readouterr().out)
+    assert found["beam"] == 2 and "published" not in found
+
+
+@pytest.mark.parametrize("sentences, resamples", [(2, 200), (3, 133), (400, 1), (1, 400)])
+def test_many_sentences_are_resampled_less_often(monkeypatch, sentences, resamples):
+    monkeypatch.setattr(scoring, "RESAMPLED", 400)
+    pairs = (PAIRS * sentences)[:sentences]
+    translations = [target for _, target in pairs]
+    scores, found = scoring._scores(scoring._metrics("none"), translations, pairs, translations)
+    assert all(f"|bs:{max(100, resamples)}|" in one for one in found.values()) and scores == SAME
+
+
+@pytest.mark.parametrize("tokenize, bleu", [("zh", 100.0), ("char", 100.0), ("none", 0.0)])
+def test_chinese_has_a_tokenizer(echoes, tmp_path, capsys, tokenize, bleu):
+    write_corpus(tmp_path, [("我很喜欢猫。", "我很喜欢猫。")], ["val"])
+    translator("score", "--out", "seed0", "--tokenize", tokenize)
+    found = result(capsys.readouterr().out)
+    scores = found["runs"]["seed0"]["val"]
+    assert (scores["BLEU"]["score"], scores["chrF2"]["score"]) == (bleu, 100.0)
+    assert found["signatures"] == signatures(tokenize)
+
+
+@pytest.mark.parametrize("language", ["ja", "ko"])
+def test_a_missing_mecab_is_reported_before_any_translation(echoes, monkeypatch, capsys, language):
+    tokenizer = importlib.import_module(f"sacrebleu.tokenizers.tokenizer_{language}_mecab")
+    monkeypatch.setattr(tokenizer, "MeCab", None)
+    assert status("score", "--out", "seed0", "--tokenize", f"{language}-mecab") == 1
+    said = f'--tokenize {language}-mecab needs MeCab: pip install "sacrebleu[{language}]"'
+    assert capsys.readouterr() == ("", f"error: {said}\n")
 
 
 def test_several_runs_have_a_mean_and_a_standard_deviation(echoes, capsys):
     translator("score", "--out", *echoes)
     output = capsys.readouterr().out
     found = result(output)
-    scores = [run["val"] for run in found["runs"].values()]
-    assert scores[0] == 100.0 > scores[1] > 0
-    assert found["mean"] == {"val": round(sum(scores) / 2, 2)}
-    assert found["standard deviation"] == {"val": round(statistics.stdev(scores), 2)}
-    names = ["seed0", "seed1", "mean", "standard deviation"]
-    rows = [line.rsplit(maxsplit=1) for line in output.splitlines()[1:-1]]
-    assert [name.strip() for name, _ in rows] == names
-    shown = [*scores, found["mean"]["val"], found["standard deviation"]["val"]]
-    assert [float(number) for _, number in rows] == shown
+    first, second = (run["val"] for run in found["runs"].values())
+    assert first == SAME and all(0 < score["score"] < 100 for score in second.values())
+    both = {name: (100.0, second[name]["score"]) for name in SAME}
+    mean = {name: round(sum(scores) / 2, 2) for name, scores in both.items()}
+    deviation = {name: round(statistics.stdev(scores), 2) for name, scores in both.items()}
+    assert found["mean"] == {"val": mean} and found["standard deviation"] == {"val": deviation}
+    rows = [re.split("  +", line) for line in output.splitlines()[1:-3]]
+    assert rows == [
+        *([name, "val", *map(cell, found["runs"][name]["val"].values())] for name in echoes),
+        *(
+            [name, "val", *(f"{score:.2f}" for score in found[name]["val"].values())]
+            for name in ("mean", "standard deviation")
+        ),
+    ]
+
+
+@pytest.fixture
+def varied(echoes, tmp_path):
+    """Sentences of different lengths, of which the runs keep at most 5 and 4 words."""
+    rows = [" ".join("abcdefgh"[: 3 + i % 6]) for i in range(60)]
+    write_corpus(tmp_path, [(row, row) for row in rows], ["val"])
+    return rows
+
+
+def test_a_comparison_is_the_paired_bootstrap_of_sacrebleu(varied, capsys):
+    translator("score", "--compare", "seed0", "--out", "seed1", "seed0")
+    output = capsys.readouterr().out
+    found = result(output)
+    metrics = {"BLEU": sacrebleu.metrics.BLEU(tokenize="none"), "chrF2": sacrebleu.metrics.CHRF()}
+    systems = [
+        (f"seed{seed}", [" ".join(row.split()[: 5 - seed]) for row in varied]) for seed in range(2)
+    ]
+    named, wanted = PairedTest(systems, metrics, [varied], test_type="bs")()
+    assert list(found["runs"]) == ["seed0", "seed1"] and found["compare"] == "seed0"
+    for name, signature in named.items():
+        assert found["signatures"][name] == str(signature) and "|seed:12345|" in str(signature)
+        for place, (run, other) in enumerate(zip(found["runs"], wanted[name], strict=True)):
+            score = found["runs"][run]["val"][name]
+            assert score["score"] == round(other.score, 2)
+            interval = [other.mean - other.ci, other.mean + other.ci]
+            assert score["interval"] == pytest.approx(interval, abs=0.006)
+            assert score["interval"][0] < score["score"] < score["interval"][1]
+            if not place:
+                assert "p_value" not in score
+                continue
+            assert 0 < score["p_value"] == round(other.p_value, 4) < 0.05
+            assert f"{cell(score)} p={score['p_value']:.3f}" in output
+
+
+def test_equal_translations_have_no_p_value(varied, capsys):
+    translator("score", "--compare", "seed1", "--out", "seed1")
+    (scores,) = result(capsys.readouterr().out)["runs"]["seed1"].values()
+    assert scores["BLEU"].keys() == {"score", "interval"}
+
+
+def test_runs_of_other_sentences_are_not_compared(echoes, tmp_path, capsys):
+    (tmp_path / "other").mkdir()
+    write_corpus(tmp_path / "other", PAIRS[::-1], ["val"])
+    Folder(tmp_path / "seed1").add_to_record(data=str(tmp_path / "other"))
+    assert status("score", "--compare", "seed0", "--out", "seed1") == 1
+    said = "--compare seed0: seed1 is scored on other sentences of val. Use --data to score both"
+    shown = capsys.readouterr()
+    assert said in shown.err and shown.out == ""
+    translator("score", "--compare", "seed0", "--out", "seed1", "--data", tmp_path)
+
+
+def test_an_ensemble_is_one_run_of_the_same_sentences(echoes, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(Folder, "load_model", lambda folder: (folder.path, SHARED))
+    monkeypatch.setattr(decoding, "Ensemble", lambda models: "+".join(map(str, models)))
+    translator("score", "--ensemble", *echoes, "--compare", "seed0")
+    found = result(capsys.readouterr().out)["runs"]
+    assert list(found) == ["seed0", "seed0 + seed1"] and found["seed0"] == {"val": SAME}
+    assert 0 < found["seed0 + seed1"]["val"]["BLEU"]["score"] < 100
+    (tmp_path / "other").mkdir()
+    write_corpus(tmp_path / "other", PAIRS[::-1], ["val"])
+    Folder(tmp_path / "seed1").add_to_record(data=str(tmp_path / "other"))
+    assert status("score", "--ensemble", *echoes) == 1
+    said = "error: --ensemble seed0: seed1 is scored on other sentences of val. Use --data"
+    assert capsys.readouterr().err.startswith(said)
 
 
 def test_a_missing_part_is_reported_before_any_translation(echoes, capsys):
     assert status("score", "--out", *echoes, "--parts", "val", "tset") == 1
     shown = capsys.readouterr()
     assert "tset.en" in shown.err and shown.out == ""
+
+
+def test_pairs_have_a_log_probability_each(echoes, tmp_path, monkeypatch, capsys):
+    def log_probabilities(model, pairs, words):
+        assert words == "words"
+        return [-len(source) - 0.5 * len(target) for source, target in pairs]
+
+    monkeypatch.setattr(scoring.decoding, "log_probabilities", log_probabilities)
+    monkeypatch.setattr(Folder, "load_model", lambda folder: (None, ["words"]))
+    (tmp_path / "pairs").write_text("a b\tc\n\t\n", encoding="utf-8")
+    translator("score", "--pairs", "pairs", "--out", "seed0")
+    assert capsys.readouterr().out == "-3.5000\n0.0000\n"
+    (tmp_path / "pairs").write_text("a\tb\na b\n", encoding="utf-8")
+    assert status("score", "--pairs", "pairs", "--out", "seed0") == 1
+    said = "error: line 2 of pairs must be a sentence, a tab and its translation\n"
+    assert capsys.readouterr() == ("", said)
 
 
 def toy_run(path):
@@ -92,25 +249,24 @@ def asked(**entries):
 
 def test_a_run_of_the_grammar_is_scored_on_its_held_out_sentences(tmp_path):
     folder, validation = toy_run(tmp_path / "run")
-    assert scoring._parts(folder, asked()) == {"val": validation}
-    assert scoring._parts(folder, asked(sentences=2)) == {"val": validation[:2]}
+    assert scoring.read_parts(folder, asked()) == {"val": validation}
+    assert scoring.read_parts(folder, asked(sentences=2)) == {"val": validation[:2]}
     with pytest.raises(ValueError, match="--parts test: the model in .* learned from the grammar"):
-        scoring._parts(folder, asked(parts=["val", "test"]))
+        scoring.read_parts(folder, asked(parts=["val", "test"]))
     folder.add_to_record(sentences="others")
     with pytest.raises(ValueError, match="the grammar has changed since the run in .* was trained"):
-        scoring._parts(folder, asked())
+        scoring.read_parts(folder, asked())
 
 
 def test_data_selects_another_folder_to_score(tmp_path):
     folder, _ = toy_run(tmp_path / "run")
     write_corpus(tmp_path, PAIRS, ["val"])
-    assert scoring._parts(folder, asked(data=tmp_path)) == {"val": PAIRS}
+    assert scoring.read_parts(folder, asked(data=tmp_path)) == {"val": PAIRS}
 
 
 @pytest.mark.slow
 def test_a_trained_model_is_scored_as_its_training_did(trained, out, capsys):
     translator("score", "--out", out, "--sentences", 20)
     found = result(capsys.readouterr().out)
-    assert found["runs"] == {
-        str(out): {"val": json.loads(trained.output.split("result: ")[1])["bleu"]}
-    }
+    bleu = json.loads(trained.output.split("result: ")[1])["bleu"]
+    assert found["runs"][str(out)]["val"]["BLEU"]["score"] == bleu

@@ -5,8 +5,9 @@ import types
 import keras
 import pytest
 
-from tfattn.decoding import BeamSearch, GreedySearch, Sampling, rules
+from tfattn.decoding import BeamSearch, GreedySearch, PooledBeamSearch, Sampling, rules
 from tfattn.translator import translating
+from tfattn.translator.folder import Folder
 
 
 def test_one_beam_is_the_greedy_search():
@@ -15,6 +16,38 @@ def test_one_beam_is_the_greedy_search():
     found = translating.search(types.SimpleNamespace(beam=3, length_penalty=0.5))
     assert type(found) is BeamSearch
     assert (found.num_beams, found.length_penalty, found.rules) == (3, 0.5, ())
+
+
+PUBLISHED = {"num_beams": 6, "length_penalty": 0.5, "early_stopping": True}
+
+
+@pytest.mark.parametrize("own", [None, {}, PUBLISHED])
+def test_a_published_search_is_used_unless_another_is_chosen(own):
+    options = types.SimpleNamespace(beam=None, length_penalty=1.0, min_length=7)
+    found = translating.search(options, own)
+    assert type(found) is (PooledBeamSearch if own else GreedySearch)
+    assert not own or {name: getattr(found, name) for name in own} == own
+    assert [rule.length for rule in found.rules] == [7]
+    for beam, kind in ((1, GreedySearch), (3, BeamSearch)):
+        options = types.SimpleNamespace(beam=beam, length_penalty=1.0)
+        assert type(translating.search(options, own)) is kind
+
+
+def test_runs_with_different_published_searches_use_the_first_and_say_so(tmp_path, capsys):
+    runs = [tmp_path / name for name in ("own", "one", "other", "same")]
+    for run, search in zip(runs, (None, PUBLISHED, {"num_beams": 4}, PUBLISHED), strict=True):
+        run.mkdir()
+        Folder(run).add_to_record(**({"search": search} if search else {}))
+    own, one, other, same = runs
+    options = types.SimpleNamespace(beam=None)
+    for paths, found in (([one, same], PUBLISHED), ([one], PUBLISHED), ([own, own], None)):
+        assert translating.published_search(options, paths) == found
+    assert translating.published_search(types.SimpleNamespace(beam=1), [one, other]) is None
+    assert capsys.readouterr().err == ""
+    for paths, found in (([one, other], PUBLISHED), ([own, one], None)):
+        assert translating.published_search(options, paths) == found
+        said = f"published with different searches; the search of {paths[0]} is used\n"
+        assert capsys.readouterr().err == "note: --ensemble: the runs were " + said
 
 
 @pytest.mark.parametrize("options", [{}, {"beam": 2}, {"sample": True, "temperature": 1.0}])

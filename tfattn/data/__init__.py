@@ -8,7 +8,8 @@
     batches = data.translation_batches(train, english, french, batch_size=64, shuffle_seed=0)
 
 Sentences are a list of `(source, target)` pairs of strings, from the toy grammar or from files. A
-`Vocabulary` contains words, a `SubwordVocabulary` subwords; both have the same methods.
+`Vocabulary` contains words, a `SubwordVocabulary` subwords, a `MarianVocabulary` those of a
+published translator; all have the same methods.
 `Characters`, `Moses` or your own function can tokenize sentences for a `Vocabulary`.
 `token_batches` groups sentences of similar length, and applies BPE dropout with a
 `SubwordDropout`. `simcut_batches` duplicates each pair with some tokens cut, for SimCut.
@@ -20,6 +21,7 @@ PyTorch backends. TensorFlow is imported only for the former, and sentencepiece 
 
 from tfattn.data.batches import token_batches, translation_batches
 from tfattn.data.epochs import EpochCounter
+from tfattn.data.marian import MarianVocabulary
 from tfattn.data.parallel import read_parallel
 from tfattn.data.shards import shard_batches
 from tfattn.data.simcut import simcut_batches
@@ -33,6 +35,7 @@ from tfattn.data.vocabulary import Vocabulary
 __all__ = [
     "Characters",
     "EpochCounter",
+    "MarianVocabulary",
     "Moses",
     "SubwordDropout",
     "SubwordVocabulary",

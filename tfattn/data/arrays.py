@@ -7,9 +7,8 @@ from typing import Any
 import keras
 import numpy as np
 
+from tfattn import _checks
 from tfattn.data.epochs import EpochCounter
-
-__all__ = ["ArrayBatches", "gathered", "mapped", "mapped_whole"]
 
 FlatSides = Sequence[tuple[np.ndarray, np.ndarray]]  # ids of all rows in one array, lengths of rows
 BatchAt = Callable[[int], Any]  # from the index of a batch in an epoch to the batch
@@ -37,7 +36,8 @@ class ArrayBatches(keras.utils.PyDataset):
 
     def __getitem__(self, index: int) -> Any:
         if not 0 <= index < len(self):
-            raise IndexError(f"There are {len(self)} batches. Received: index={index}")
+            expected = f"be at least 0 and below the number of batches, {len(self)}"
+            _checks.fail(type(self).__name__, "index", expected, index, error=IndexError)
         if self._batch_at is None:
             self.on_epoch_begin()
         self._read = max(self._read, index + 1)

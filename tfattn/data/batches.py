@@ -14,8 +14,6 @@ from tfattn.data.epochs import Dataset, EpochCounter, Plan, per_epoch
 from tfattn.data.subword_dropout import SubwordDropout
 from tfattn.data.vocabulary import Vocabulary
 
-__all__ = ["token_batches", "translation_batches"]
-
 Sides = Sequence[Sequence[Sequence[int]]]  # source and target, each a list of rows of ids
 Vocabularies = tuple[Vocabulary | SubwordDropout, Vocabulary | SubwordDropout]
 
@@ -267,7 +265,7 @@ def _redrawn_epochs(
     """Batches with the ids of `redraw` for each epoch.
 
     `ids` and `plan` are without dropout. `fit` and schedules assume an equal number of batches in
-    each epoch: 1% above the number for the first epoch.
+    each epoch, here 1% above the first epoch's number.
     """
     first = len(make_plan(redraw(0)).starts)
     num_batches = min(max(len(plan.starts), first + -(-first // 100)), len(ids[0]))

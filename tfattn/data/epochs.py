@@ -10,8 +10,6 @@ from tfattn import _checks
 from tfattn._types import Tensor
 from tfattn.data.noise import uniform
 
-__all__ = ["EpochCounter"]
-
 Dataset = Any  # a tf.data.Dataset or a keras.utils.PyDataset: TensorFlow is imported only when used
 
 
@@ -135,7 +133,7 @@ class Plan(NamedTuple):
     def rows(self, seed: int | None, epoch: int) -> list[np.ndarray]:
         """The row numbers of each batch, in the order of the plan or shuffled for an epoch.
 
-        Shuffling permutes the rows within groups, and the batches. `dataset` is identical.
+        Shuffling permutes the rows within groups, and the batches, as in `dataset`.
         """
         if seed is None:
             return np.split(self.order, self.starts[1:])

@@ -2,8 +2,6 @@
 
 import numpy as np
 
-__all__ = ["uniform"]
-
 _MULTIPLIERS = np.array([0xD2511F53, 0xCD9E8D57], "uint64")
 _KEY_STEPS = np.array([0x9E3779B9, 0xBB67AE85], "uint32")
 _ROUNDS = 10

@@ -7,8 +7,6 @@ import zlib
 
 from tfattn import _checks
 
-__all__ = ["read_parallel"]
-
 _GZIP_MAGIC = b"\x1f\x8b"
 
 

@@ -5,8 +5,6 @@ from typing import Any
 from tfattn import _checks
 from tfattn.data.epochs import Dataset
 
-__all__ = ["check_not_sharded", "copies_of", "with_metadata"]
-
 
 def with_metadata(batches: Dataset, **metadata: Any) -> Dataset:
     """Sets metadata of the batches.

@@ -10,8 +10,6 @@ from tfattn.data.arrays import mapped
 from tfattn.data.epochs import Dataset
 from tfattn.data.rows import copies_of, with_metadata
 
-__all__ = ["shard_batches"]
-
 
 def shard_batches(
     batches: Dataset, num_shards: int, shard: int, row_multiple: int = 1

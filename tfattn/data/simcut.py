@@ -16,8 +16,6 @@ from tfattn.data.rows import check_not_sharded, with_metadata
 from tfattn.data.subwords import SubwordVocabulary
 from tfattn.data.vocabulary import Vocabulary
 
-__all__ = ["simcut_batches"]
-
 _AUTOTUNE = -1  # `tf.data.AUTOTUNE`, without importing TensorFlow
 
 
@@ -30,7 +28,7 @@ def simcut_batches(
 ) -> Dataset:
     """Duplicates the rows of each batch with some tokens cut, for `training.SimCutCrossentropy`.
 
-    The unknown token replaces a cut token, on both sides of the input; the targets stay. Padding,
+    The unknown token replaces a cut token, on both sides of the input; targets are kept. Padding,
     begin and end are never cut. The seed and the ids of the batch determine the cut tokens, which
     therefore differ between epochs of shuffled batches, and are the same in a resumed run.
 
@@ -96,8 +94,8 @@ def _with_cut_arrays(batch, words, rate, seed):
     checksum = int(np.sum(ids * np.arange(1, len(ids) + 1)))
     noise = np.split(uniform(seed, checksum, len(ids)), [len(flat[0])])
     cut = [
-        _cut(side, drawn, own, rate, np.where)
-        for side, drawn, own in zip(flat, noise, words, strict=True)
+        _cut(side, drawn, vocabulary, rate, np.where)
+        for side, drawn, vocabulary in zip(flat, noise, words, strict=True)
     ]
     doubled = (
         np.concatenate([side, other.reshape(side.shape)])
@@ -117,8 +115,8 @@ def _with_cut_tensors(sides, target_out, words, rate, seed):
         [tf.size(ids)], tf.stack((seed, checksum)), dtype=tf.float64, alg="philox"
     )
     cut = [
-        _cut(side, drawn, own, rate, tf.where)
-        for side, drawn, own in zip(
+        _cut(side, drawn, vocabulary, rate, tf.where)
+        for side, drawn, vocabulary in zip(
             flat, tf.split(noise, [*map(tf.size, flat)]), words, strict=True
         )
     ]

@@ -6,10 +6,8 @@ from collections.abc import Iterable
 import numpy as np
 
 from tfattn import _checks
-from tfattn.data.subwords import SubwordVocabulary, is_byte_pair, plain_text
+from tfattn.data.subwords import SubwordVocabulary, is_byte_pair, plain_text, symbol_pattern
 from tfattn.data.tokenizers import SPACE
-
-__all__ = ["SubwordDropout"]
 
 # Plain words, and text that normalizers would change.
 _PROBES = ["", "a b a b", "in the house", "ﬁne ｌｏｗ Ａ²", "e\u0301 …"]
@@ -26,7 +24,7 @@ class SubwordDropout:
 
     Pass it to `token_batches` in place of its vocabulary; the ids are the same. `encode`, `decode`,
     `words` and `len` are the vocabulary's, without dropout, as needed for evaluation and
-    translation. `token_batches` calls `draw` in each epoch.
+    translation. `token_batches` calls `draw` in each epoch. Symbols of the vocabulary stay whole.
 
     Args:
         vocabulary: `SubwordVocabulary` of the ids.
@@ -87,14 +85,20 @@ class SubwordDropout:
 
     def _draw(self, sentences: list[str], rate: float, seed: int) -> list[list[int]]:
         generator = np.random.default_rng(seed)
-        lines = [plain_text(sentence).split() for sentence in sentences]
+        form, symbol = self.vocabulary.normalization, symbol_pattern(self.vocabulary.symbols)
+        lines = [plain_text(sentence, form, symbol).split() for sentence in sentences]
         numbers = {}  # of distinct words
         words = np.array(
             [numbers.setdefault(word, len(numbers)) for line in lines for word in line],
             dtype=np.int64,
         )
         letters = [
-            [self._ids.get(letter, self.unknown_id) for letter in SPACE + word] for word in numbers
+            [
+                self._ids.get(letter, self.unknown_id)
+                for place, part in enumerate(symbol.split(SPACE + word))
+                for letter in ([part] if place % 2 else part)  # symbols have odd places
+            ]
+            for word in numbers
         ]
         sizes = np.array([len(ids) for ids in letters], dtype=np.int64)
         counts, drawn = np.zeros(len(words), dtype=np.int64), []
@@ -103,7 +107,7 @@ class SubwordDropout:
             rows = np.flatnonzero(sizes[words] == size)
             table = np.array([letters[number] for number in alike], dtype=np.int32)
             parts = self._merge(table[np.searchsorted(alike, words[rows])], rate, generator)
-            # Consecutive unknown letters have a single id, as in `encode`.
+            # Consecutive unknown characters have a single id, as in `encode`.
             repeated = np.zeros(parts.shape, dtype=bool)
             repeated[:, 1:] = (parts[:, 1:] == self.unknown_id) & (parts[:, :-1] == self.unknown_id)
             kept = (parts >= 0) & ~repeated
@@ -117,7 +121,7 @@ class SubwordDropout:
         return [flat[start:end].tolist() for start, end in itertools.pairwise(ends)]
 
     def _merges(self) -> tuple[np.ndarray, np.ndarray]:
-        """Pairs of parts, and the result of merging each pair.
+        """Pairs of subwords, and the result of merging each pair.
 
         A pair is the number `left · len(vocabulary) + right`; pairs are sorted.
         """
@@ -132,7 +136,7 @@ class SubwordDropout:
         return np.array(pairs, dtype=np.int64), np.array(merged, dtype=np.int32)
 
     def _merge(self, parts: np.ndarray, rate: float, generator: np.random.Generator) -> np.ndarray:
-        """The parts of words `(N, L)`, given as rows of letters, padded with -1."""
+        """The subwords of words `(N, L)`, given as rows of characters, padded with -1."""
         merged_parts = np.full_like(parts, -1)
         rows = np.arange(len(parts))  # words with possible merges
         while len(rows):
@@ -142,7 +146,7 @@ class SubwordDropout:
             # Ids are ranks, in the order in which merges were learned.
             ranks = np.where(self._pairs[places] == pairs, self._merged[places], _NO_MERGE)
             ranks[generator.random(ranks.shape, dtype=np.float32) < rate] = _NO_MERGE
-            # An extra column, since a word of one part has no pair.
+            # An extra column, since a word of one subword has no pair.
             ranks = np.pad(ranks, [(0, 0), (0, 1)], constant_values=_NO_MERGE)
             first = ranks.argmin(axis=1)[:, None]
             least = np.take_along_axis(ranks, first, axis=1)
@@ -150,6 +154,6 @@ class SubwordDropout:
             merged_parts[rows[done], : parts.shape[1]] = parts[done]
             parts, first, least, rows = parts[~done], first[~done], least[~done], rows[~done]
             np.put_along_axis(parts, first, least, axis=1)
-            columns = np.arange(parts.shape[1] - 1)  # shifts the remaining parts to the left
+            columns = np.arange(parts.shape[1] - 1)  # shifts later subwords to the left
             parts = np.take_along_axis(parts, columns + (columns > first), axis=1)
         return merged_parts

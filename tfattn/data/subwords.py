@@ -3,15 +3,17 @@
 import contextlib
 import io
 import os
-from collections.abc import Iterable
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from tfattn import _checks, _optional
 from tfattn._files import replacing
 from tfattn.data import tokenizers
+from tfattn.data.marian import MARIAN_FILE, MarianVocabulary
 from tfattn.data.tokenizers import SPACE, Tokenizer
-from tfattn.data.vocabulary import Vocabulary, read_words
-
-__all__ = ["SubwordVocabulary", "load_vocabulary"]
+from tfattn.data.vocabulary import Vocabulary, read_words, written_ids
 
 _SPECIAL_IDS = (
     Vocabulary.padding_id,
@@ -22,6 +24,9 @@ _SPECIAL_IDS = (
 
 # sentencepiece reserves two characters and rejects NUL; text gets "_" and a space instead.
 _RESERVED = str.maketrans("▁▅\0", "__ ")
+
+# From a normalization to the first line of its files; a sentencepiece model follows.
+_NORMALIZED = {form: f"normalization {form}\n".encode() for form in ("NFC", "NFKC")}
 
 
 class SubwordVocabulary:
@@ -38,11 +43,14 @@ class SubwordVocabulary:
     Args:
         model: bytes, a serialized sentencepiece model whose padding, unknown, begin and end are ids
             0 to 3. See also `from_sentences` and `load`.
+        normalization: "NFC" or "NFKC", the form of Unicode that `encode` changes a sentence to.
+            Defaults to None, for sentences as they are.
     Attributes:
         words: tuple of str, all entries in the order of their ids. "▁" marks the beginning of a
             word.
+        symbols: tuple of str, the entries that no split cuts; see `from_sentences`.
     Raises:
-        ValueError: `model` is not such a model.
+        ValueError: `model` is not such a model; `normalization` is another form.
         ImportError: sentencepiece is not installed.
     Example:
         >>> sentences = ["low lower lowest", "new newer newest"]
@@ -59,7 +67,7 @@ class SubwordVocabulary:
 
     padding_id, unknown_id, begin_id, end_id = _SPECIAL_IDS
 
-    def __init__(self, model: bytes):
+    def __init__(self, model: bytes, normalization: str | None = None):
         sentencepiece = _optional.find("sentencepiece", "text", "SubwordVocabulary")
         processor, ids = None, None
         if isinstance(model, bytes) and model:  # sentencepiece 0.1 crashes on empty bytes
@@ -74,41 +82,68 @@ class SubwordVocabulary:
             received = model[:20] if isinstance(model, bytes) else model
             _checks.fail("SubwordVocabulary", "model", expected, received)
         self._processor = processor
+        self.normalization = _checked_form("SubwordVocabulary", normalization)
         self.words = tuple(map(processor.id_to_piece, range(processor.get_piece_size())))
+        self.symbols = tuple(self.words[index] for index in _symbol_ids(processor))
+        self._symbol = symbol_pattern(self.symbols)
 
     @classmethod
-    def from_sentences(cls, sentences: Iterable[str], size: int) -> "SubwordVocabulary":
+    def from_sentences(
+        cls,
+        sentences: Iterable[str],
+        size: int,
+        normalization: str | None = None,
+        symbols: Sequence[str] = (),
+    ) -> "SubwordVocabulary":
         """Learns a vocabulary from sentences, by merging the most frequent pairs of neighbors.
 
-        Only white space is normalized, and only white space ends a subword: "&apos;s" or "t-shirt"
-        may become one subword. Every character gets an id, but special words such as "<eos>" in the
-        text are ignored. The same sentences give the same ids.
+        Without `normalization` only white space is normalized. Only white space ends a subword:
+        "&apos;s" or "t-shirt" may become one subword. Every character gets an id, but special words
+        such as "<eos>" in the text are ignored. The same sentences give the same ids.
 
         Args:
             sentences: iterable of str; for a joint vocabulary, of both languages.
             size: positive int, the maximum `len` of the result, including its four special entries.
                 The result is smaller if the sentences have no more pairs to merge.
+            normalization: "NFC", so that a letter with an accent is the same as one character and
+                as two; or "NFKC", which also reads full-width letters and ligatures as plain ones.
+                It is saved with the vocabulary. Defaults to None, for sentences as they are.
+            symbols: sequence of distinct str without white space, such as "<2fr>" for the language
+                to translate to. Each has one id, from 4 on, wherever it stands in a sentence:
+                nothing splits it, not even `SubwordDropout`, joins it to its neighbors or
+                normalizes it. Its characters get no ids from it.
         Returns:
             A `SubwordVocabulary`.
         Raises:
             ValueError: `sentences` is a single string or holds no words; `size` is too small for
-                the characters.
+                the characters; `normalization` is another form; a symbol is empty, repeated or a
+                special word, or contains white space, "▁" or "▅".
             ImportError: sentencepiece is not installed.
         Example:
             >>> SubwordVocabulary.from_sentences(["a b"], size=10_000).words[4:]
             ('▁a', '▁b', '▁', 'a', 'b')
+            >>> vocabulary = SubwordVocabulary.from_sentences(["a b"], 9, normalization="NFKC")
+            >>> vocabulary.decode(vocabulary.encode("ａ ｂ"))
+            'a b'
+            >>> vocabulary = SubwordVocabulary.from_sentences(["a b"], 9, symbols=["<2fr>"])
+            >>> [vocabulary.words[index] for index in vocabulary.encode("<2fr> ab")]
+            ['▁', '<2fr>', '▁a', 'b']
         """
         who = "SubwordVocabulary.from_sentences"
         sentences = _checks.strings(who, "sentences", sentences)
         _checks.positive_int(who, "size", size)
-        lines = [plain_text(sentence) for sentence in sentences]
-        characters = {SPACE}.union(*lines) - {" "}
-        least = len(_SPECIAL_IDS) + len(characters)
+        _checked_form(who, normalization)
+        symbols = _checked_symbols(who, symbols)
+        symbol = symbol_pattern(symbols)
+        lines = [plain_text(sentence, normalization, symbol) for sentence in sentences]
+        characters = {SPACE}.union(*(symbol.sub("", line) for line in lines)) - {" "}
+        least = len(_SPECIAL_IDS) + len(symbols) + len(characters)
         if size < least:
             expected = f"be at least {least}, for each character of the sentences"
+            expected += " and each symbol" if symbols else ""
             _checks.fail(who, "size", expected, size)
         try:
-            return cls(_train(lines, size, "".join(sorted(characters))))
+            return cls(_train(lines, size, "".join(sorted(characters)), symbols), normalization)
         except RuntimeError:  # sentencepiece found no words
             return _checks.fail(who, "sentences", "hold some words", lines[:3])
 
@@ -131,9 +166,12 @@ class SubwordVocabulary:
             [4, 4, 8, 6, 1]
         """
         who = "SubwordVocabulary.encode"
-        ids = self._processor.encode(plain_text(_checks.string(who, "sentence", sentence)))
+        sentence = _checks.string(who, "sentence", sentence)
+        sentence = plain_text(sentence, self.normalization, self._symbol)
+        ids = self._processor.encode(sentence)
         if self.unknown_id in ids:
-            known = (self.words[index] for index in ids if index != self.unknown_id)
+            known = [self.words[index] for index in ids if index != self.unknown_id]
+            known = (word for word in known if word not in self.symbols)
             if not any(map(str.isalnum, "".join(known))):
                 if tokenizers.is_whole_sentence(sentence.split(), ()):
                     expected = "have letters of the vocabulary"
@@ -143,8 +181,8 @@ class SubwordVocabulary:
     def decode(self, ids: Iterable[int]) -> str:
         """Converts ids to a sentence.
 
-        Inverts `encode`, except for white space and unknown characters. Stops at the first end, and
-        skips padding and begin.
+        Inverts `encode`, except for white space, normalization and unknown characters. Stops at the
+        first end, and skips padding and begin.
 
         Args:
             ids: iterable of int: a list, an array or a row of a tensor.
@@ -158,22 +196,18 @@ class SubwordVocabulary:
             'a <unk> ab'
         """
         parts = []
-        for index in _checks.integers("SubwordVocabulary.decode", "ids", ids):
-            if not 0 <= index < len(self.words):
-                expected = f"lie in [0, {len(self.words)})"
-                _checks.fail("SubwordVocabulary.decode", "ids", expected, index)
-            if index == self.end_id:
-                break
-            if index not in (self.padding_id, self.begin_id):
-                word = self.words[index]
-                # Models trained by sentencepiece may have byte pieces, such as "<0xE7>".
-                is_byte = self._processor.is_byte(index)
-                parts.append(bytes([int(word[1:-1], 16)]) if is_byte else word.encode())
+        for index in written_ids("SubwordVocabulary.decode", self, ids):
+            word = self.words[index]
+            # Models trained by sentencepiece may have byte pieces, such as "<0xE7>".
+            is_byte = self._processor.is_byte(index)
+            parts.append(bytes([int(word[1:-1], 16)]) if is_byte else word.encode())
         text = b"".join(parts).decode(errors="replace")
         return " ".join(text.replace(SPACE, " ").split())
 
     def save(self, path: str | os.PathLike) -> None:
         """Saves the vocabulary as a sentencepiece model, for `load`.
+
+        With a normalization the file begins with a line of its own.
 
         Args:
             path: path of the file; an existing file is replaced.
@@ -187,7 +221,8 @@ class SubwordVocabulary:
         """
         path = _checks.path("SubwordVocabulary.save", "path", path)
         with replacing(path) as unfinished:
-            unfinished.write_bytes(self._processor.serialized_model_proto())
+            head = _NORMALIZED.get(self.normalization, b"")
+            unfinished.write_bytes(head + self._processor.serialized_model_proto())
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> "SubwordVocabulary":
@@ -205,7 +240,7 @@ class SubwordVocabulary:
         """
         content = _read("SubwordVocabulary.load", path)
         try:
-            return cls(content)
+            return cls(*_parts(content))
         except ValueError:
             expected = "name a file that `SubwordVocabulary.save` wrote"
             return _checks.fail("SubwordVocabulary.load", "path", expected, str(path))
@@ -213,16 +248,16 @@ class SubwordVocabulary:
 
 def load_vocabulary(
     path: str | os.PathLike, tokenizer: Tokenizer | None = None
-) -> Vocabulary | SubwordVocabulary:
-    """Loads a `Vocabulary` or a `SubwordVocabulary` from a file.
+) -> Vocabulary | SubwordVocabulary | MarianVocabulary:
+    """Loads a `Vocabulary`, `SubwordVocabulary` or `MarianVocabulary` from a file.
 
     Args:
-        path: file of `Vocabulary.save` or `SubwordVocabulary.save`.
+        path: file of the method `save` of one of them.
         tokenizer: your own tokenizer function of a `Vocabulary`, which files do not contain.
             Defaults to None, for `Characters`, `Moses` or white space, which are recorded in the
             file.
     Returns:
-        A `Vocabulary` or a `SubwordVocabulary`.
+        A vocabulary of the same class.
     Raises:
         FileNotFoundError: the file does not exist.
         ValueError: the file has another format, or needs another `tokenizer`.
@@ -238,12 +273,14 @@ def load_vocabulary(
     who = "load_vocabulary"
     expected = "name a file that `Vocabulary.save` or `SubwordVocabulary.save` wrote"
     content = _read(who, path)
+    if content.startswith(MARIAN_FILE) and tokenizer is None:
+        return MarianVocabulary.load(path)
     if content.lstrip().startswith(b"{"):
         kind, content = Vocabulary, read_words(who, path, tokenizer, expected)
     elif tokenizer is not None:
         _checks.fail(who, "tokenizer", "be omitted for a file of subwords", tokenizer)
     else:
-        kind, content = SubwordVocabulary, (content,)
+        kind, content = SubwordVocabulary, _parts(content)
     try:
         return kind(*content)
     except ValueError:
@@ -253,19 +290,74 @@ def load_vocabulary(
 def is_byte_pair(vocabulary: SubwordVocabulary) -> bool:
     """Whether ids are in the order of merges, as in BPE, instead of likelihoods."""
     ids = range(len(_SPECIAL_IDS), len(vocabulary))
-    scores = [vocabulary._processor.get_score(index) for index in ids]
+    merged = (index for index in ids if vocabulary.words[index] not in vocabulary.symbols)
+    scores = [vocabulary._processor.get_score(index) for index in merged]
     return scores == [-float(rank) for rank in range(len(scores))]
 
 
-def plain_text(sentence: str) -> str:
-    """The sentence with single spaces, and without characters that sentencepiece rejects."""
+def keeps_text(vocabulary: SubwordVocabulary) -> bool:
+    """Whether the sentencepiece model has no normalization of its own, but of white space."""
+    return b"\n\x08identity" in vocabulary._processor.serialized_model_proto()  # the rule's name
+
+
+def symbol_pattern(symbols: Sequence[str]) -> re.Pattern:
+    """A pattern of one group that matches the symbols, the longest first, as sentencepiece does."""
+    longest_first = sorted(symbols, key=len, reverse=True)
+    return re.compile(f"({'|'.join(map(re.escape, longest_first)) or '(?!)'})")
+
+
+def plain_text(sentence: str, normalization: str | None, symbol: re.Pattern) -> str:
+    """The sentence with single spaces, without characters that sentencepiece rejects, and
+    normalized between its symbols.
+    """
+    if normalization is not None:
+        parts = symbol.split(sentence)  # symbols have odd places
+        parts[::2] = (unicodedata.normalize(normalization, part) for part in parts[::2])
+        sentence = "".join(parts)
     sentence = sentence.translate(_RESERVED)
     # An unpaired surrogate, as from a terminal of another encoding, becomes "?".
     return " ".join(sentence.encode("utf-8", "replace").decode("utf-8").split())
 
 
-def _train(lines: list[str], size: int, characters: str) -> bytes:
-    """Trains a BPE model of sentencepiece on `lines`, with all these characters."""
+def _checked_form(who: str, normalization: str | None) -> str | None:
+    if normalization is not None and normalization not in tuple(_NORMALIZED):
+        _checks.fail(who, "normalization", 'be "NFC", "NFKC" or None', normalization)
+    return normalization
+
+
+def _checked_symbols(who: str, symbols: Sequence[str]) -> list[str]:
+    symbols = _checks.strings(who, "symbols", symbols)
+    for symbol in symbols:
+        plain = plain_text(symbol, None, symbol_pattern(())) == symbol and len(symbol.split()) == 1
+        if not plain or symbol in Vocabulary([]).words or symbols.count(symbol) > 1:
+            expected = 'hold distinct words without white space, "▁" or "▅", none of them special'
+            _checks.fail(who, "symbols", expected, symbol)
+    return symbols
+
+
+def _symbol_ids(processor: Any) -> list[int]:
+    """The ids of sentencepiece's "user-defined symbols".
+
+    Their score is 0.0. That of a merge is its rank, negative: the score of the first is -0.0.
+    """
+    return [
+        index
+        for index in range(len(_SPECIAL_IDS), processor.get_piece_size())
+        if str(processor.get_score(index)) == "0.0"
+        and not (processor.is_byte(index) or processor.is_control(index))
+    ]
+
+
+def _parts(content: bytes) -> tuple[bytes, str | None]:
+    """The sentencepiece model and the normalization in a file."""
+    for form, head in _NORMALIZED.items():
+        if content.startswith(head):
+            return content.removeprefix(head), form
+    return content, None
+
+
+def _train(lines: list[str], size: int, characters: str, symbols: list[str]) -> bytes:
+    """Trains a BPE model of sentencepiece on `lines`, with all these characters and symbols."""
     sentencepiece = _optional.find("sentencepiece", "text", "SubwordVocabulary")
     model = io.BytesIO()
     pad_piece, unk_piece, bos_piece, eos_piece = Vocabulary([]).words
@@ -277,6 +369,7 @@ def _train(lines: list[str], size: int, characters: str) -> bytes:
         hard_vocab_limit=False,  # a small corpus may have fewer subwords
         character_coverage=1.0,
         required_chars=characters,  # includes characters that occur only in special words
+        user_defined_symbols=symbols,
         normalization_rule_name="identity",
         split_by_unicode_script=False,
         # In bytes, to include all lines; the minimum is 10.

@@ -13,8 +13,6 @@ from typing import Any
 
 from tfattn import _checks, _optional
 
-__all__ = ["Characters", "Moses"]
-
 Tokenizer = Callable[[str], list[str]]
 
 SPACE = "▁"  # sentencepiece's symbol for a space
@@ -102,8 +100,8 @@ class Moses:
             _checks.fail("Moses", "language", 'be a language code such as "en"', language)
         if language in _UNSPACED_LANGUAGES:
             expected = (
-                "be a language with spaces between words; use Characters() or a SubwordVocabulary "
-                "for this one"
+                "be a language with spaces between words; else use Characters() or a "
+                "SubwordVocabulary"
             )
             _checks.fail("Moses", "language", expected, language)
         _checks.boolean("Moses", "lowercase", self.lowercase)
@@ -240,7 +238,7 @@ def lacks_spaces(sentences: Iterable[str]) -> str | None:
 def is_whole_sentence(unknown: Iterable[str], known: Iterable[str]) -> bool:
     """Whether an unknown word is more likely a sentence of a script without spaces.
 
-    In a text with known words of such a script, which thus has spaces, it is a word of any length.
+    A text with known words of such a script has spaces: an unknown word of any length is a word.
     In a text with known words of other scripts, a sentence has a higher minimum length.
     """
     text = "".join(known)

@@ -23,8 +23,6 @@ from tfattn.data.toy_lexicon import (
     Pronoun,
 )
 
-__all__ = ["split_pairs", "toy_translation"]
-
 _LIVING = tuple(noun for noun in NOUNS if noun.kind in ("person", "animal"))
 _PLACES = tuple(noun for noun in NOUNS if noun.kind == "place")
 # "i", "you" and "we" hide the gender that a French adjective needs.
@@ -97,7 +95,7 @@ def split_pairs(
     if isinstance(fraction, bool) or not isinstance(fraction, int | float) or not 0 < fraction < 1:
         _checks.fail("split_pairs", "fraction", "be a number between 0 and 1", fraction)
     _check_seed("split_pairs", seed)
-    _checks.pairs("split_pairs", "pairs", pairs)
+    pairs = _checks.pairs("split_pairs", "pairs", pairs)
     wanted = round(fraction * len(pairs))
     groups, generator = _linked_groups(pairs), random.Random(seed)
     keys = [generator.random() for _ in groups]

@@ -17,8 +17,6 @@ from typing import NamedTuple
 
 from tfattn.data.toy_lexicon import COPULA, Adjective, Noun, Preposition, Pronoun, Verb
 
-__all__ = ["DETERMINERS", "NounPhrase", "Sentence", "english", "french"]
-
 DETERMINERS = ("the", "a", "this", "my")
 
 _ENGLISH_PLURAL_DETERMINERS = {"the": "the", "a": "some", "this": "these", "my": "my"}

@@ -6,21 +6,6 @@ All forms are written out, easy to check against a dictionary. `kind` excludes s
 
 from typing import NamedTuple
 
-__all__ = [
-    "ADJECTIVES",
-    "COPULA",
-    "INTRANSITIVE_VERBS",
-    "NOUNS",
-    "PREPOSITIONS",
-    "PRONOUNS",
-    "TRANSITIVE_VERBS",
-    "Adjective",
-    "Noun",
-    "Preposition",
-    "Pronoun",
-    "Verb",
-]
-
 
 class Noun(NamedTuple):
     """A noun in both numbers, with its French gender and its kind."""

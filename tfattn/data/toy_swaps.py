@@ -5,8 +5,6 @@ import itertools
 from tfattn import _checks
 from tfattn.data.toy_lexicon import ADJECTIVES, NOUNS
 
-__all__ = ["swapped_words"]
-
 _ADJECTIVES = {  # adjectives that follow their noun in French
     form: adjective.english
     for adjective in ADJECTIVES

@@ -3,14 +3,13 @@
 import collections
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from tfattn import _checks
 from tfattn._files import replacing
 from tfattn.data import tokenizers
 from tfattn.data.tokenizers import Tokenizer
-
-__all__ = ["Vocabulary"]
 
 _SPECIAL_WORDS = ("<pad>", "<unk>", "<bos>", "<eos>")  # in the order of their ids
 
@@ -154,14 +153,14 @@ class Vocabulary:
         sentence = _checks.string(who, "sentence", sentence)
         words = tokenizers.split(who, self.tokenizer, sentence)
         if self.tokenizer is not None:
-            # Unknown white space occurred in no sentence, as in Chinese, and only separates words.
+            # White space without an entry, as for Chinese, only separates words.
             words = [
                 word
                 for word in words
                 if word in self._ids or not (word.isspace() or word == tokenizers.SPACE)
             ]
         ids = (self._ids.get(word, self.unknown_id) for word in words)
-        # `_ids` includes the special entries, which text must not be encoded as.
+        # `_ids` includes the special words, which are unknown words in a text.
         ids = [index if index >= len(_SPECIAL_WORDS) else self.unknown_id for index in ids]
         if self.tokenizer is None and self.unknown_id in ids:
             unknown, known = [], []
@@ -187,15 +186,7 @@ class Vocabulary:
             >>> Vocabulary(["a", "cat"]).decode([2, 4, 5, 3, 5, 0])
             'a cat'
         """
-        words = []
-        for index in _checks.integers("Vocabulary.decode", "ids", ids):
-            if not 0 <= index < len(self.words):
-                expected = f"lie in [0, {len(self.words)})"
-                _checks.fail("Vocabulary.decode", "ids", expected, index)
-            if index == self.end_id:
-                break
-            if index not in (self.padding_id, self.begin_id):
-                words.append(self.words[index])
+        words = [self.words[index] for index in written_ids("Vocabulary.decode", self, ids)]
         return tokenizers.join(self.tokenizer, words)
 
     def save(self, path: str | os.PathLike) -> None:
@@ -238,6 +229,17 @@ class Vocabulary:
         """
         expected = "name a file that `Vocabulary.save` wrote"
         return cls(*read_words("Vocabulary.load", path, None, expected))
+
+
+def written_ids(who: str, vocabulary: Any, ids: Iterable[int]) -> Iterator[int]:
+    """The ids of a sentence up to its first end, without padding and begin."""
+    for index in _checks.integers(who, "ids", ids):
+        if not 0 <= index < len(vocabulary):
+            _checks.fail(who, "ids", f"lie in [0, {len(vocabulary)})", index)
+        if index == vocabulary.end_id:
+            return
+        if index not in (vocabulary.padding_id, vocabulary.begin_id):
+            yield index
 
 
 def read_words(

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 
 import keras
 
-from tfattn._program import INTERRUPTED, imports_are_done
+from tfattn._program import INTERRUPTED, restore_interrupts
 from tfattn.training.backup import NotFiniteError
-from tfattn.translator import exporting, lines, report, scoring
+from tfattn.translator import exporting, importing, lines, report, scoring
 from tfattn.translator.arguments import parse
 from tfattn.translator.run import Run
 
@@ -51,9 +51,11 @@ def _run(options):
         return
     with _user_errors():
         if options.command == "score":
-            scoring.score(options)
+            (scoring.score_pairs if options.pairs else scoring.score)(options)
         elif options.command == "translate":
             lines.translate(options)
+        elif options.command == "import":
+            importing.import_folder(options)
         else:
             exporting.export(options)
 
@@ -62,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command and returns its exit status; `arguments` defaults to `sys.argv[1:]`."""
     options = parse(arguments)
     try:
-        imports_are_done()
+        restore_interrupts()
         _run(options)
         with _user_errors():
             sys.stdout.flush()

@@ -15,7 +15,10 @@ EXPORTS = {
     "onnx": "onnx",
     "ctranslate2": "ctranslate2",
     "litert": "model.tflite",
+    "page": "page.html",
 }
+# Those of sacrebleu that download nothing.
+TOKENIZERS = ("none", "13a", "intl", "zh", "ja-mecab", "ko-mecab", "char")
 QUANTIZATIONS = ("int8", "int8_float32", "int8_float16", "int16", "float16")
 
 DESCRIPTION = """
@@ -41,16 +44,28 @@ examples:
     {program} train --data corpus --beam 5 --score test_2016 --out out/en-de
   continue that run after an interruption:
     {program} train --data corpus --beam 5 --score test_2016 --out out/en-de --resume
+  continue from another run, such as an imported one, with your own pairs:
+    {program} train --init out/en-de --data corpus --out out/mine
 """
 
 SCORE = """
-Scores the trained models in one or more folders by BLEU, on one or more parts of a corpus.
+Scores the trained models in one or more folders on one or more parts of a corpus.
 
-For several runs, as with several seeds, prints their mean and standard deviation too.
+Prints BLEU and chrF by sacrebleu, with its signatures and 95% intervals by bootstrap: of 1000
+resamples, or fewer (100 at least) for more than 10,000 sentences, to save memory. For several runs,
+as with several seeds, prints their mean and standard deviation too.
 """
 SCORE_EXAMPLES = """
-example:
+examples:
     {program} score --beam 5 --parts val test_2016 --data corpus --out out/seed1 out/seed2
+  whether a second run differs from the first by more than chance:
+    {program} score --parts test_2016 --out out/simcut --compare out/tiny
+  how likely given translations are, such as those of another program:
+    {program} score --pairs pairs.tsv --out out/en-de
+  several runs as one:
+    {program} score --beam 5 --parts test_2016 --ensemble out/seed1 out/seed2
+  translations into Chinese, without spaces between words:
+    {program} score --tokenize zh --out out/en-zh
 """
 
 TRANSLATE = """
@@ -60,14 +75,30 @@ TRANSLATE_EXAMPLES = """
 examples:
     {program} translate --beam 5 --out out/en-de lines.en > lines.de
     echo "A man, in a hat." | {program} translate --raw --out out/en-de
+  by the mean probability of several runs, as with several seeds:
+    {program} translate --beam 5 lines.en --ensemble out/seed1 out/seed2 > lines.de
+  of 32 samples of each line, the one that is most like the others:
+    {program} translate --sample --mbr 32 --out out/en-de lines.en > lines.de
 """
 
 EXPORT = """
 Exports the model of a run to a format of other programs.
 """
 EXPORT_EXAMPLES = """
-example:
+examples:
     {program} export --to ctranslate2 --quantization int8 --out out/en-de
+  a page that translates in the browser, and shows how:
+    {program} export --to page --out out/en-de
+"""
+
+IMPORT = """
+Makes the folder of a run from that of a published translator (MarianMTModel, MarianTokenizer).
+
+Reads config.json, model.safetensors (or pytorch_model.bin), source.spm, target.spm and vocab.json.
+"""
+IMPORT_EXAMPLES = """
+examples:
+    {program} import opus-mt-en-fr --languages en fr --out out/en-fr
 """
 
 
@@ -109,13 +140,7 @@ def _train(command):
         metavar="DIR",
         help="folder with train.en, train.de, val.en, val.de, plain or compressed (.gz)",
     )
-    corpus.add_argument(
-        "--languages",
-        nargs=2,
-        default=("en", "de"),
-        metavar=("SOURCE", "TARGET"),
-        help="file name extensions in --data (default: en de)",
-    )
+    _languages(corpus)
     corpus.add_argument(
         "--pairs",
         type=_positive_int,
@@ -123,6 +148,13 @@ def _train(command):
         metavar="N",
         help="without --data: sentence pairs to draw from the grammar, including the held-out "
         "tenth (default: %(default)s)",
+    )
+    corpus.add_argument(
+        "--symbols",
+        nargs="+",
+        metavar="SYMBOL",
+        help="symbols of your own in the subword vocabulary, such as <2fr>: each is one entry, "
+        "which nothing splits",
     )
     corpus.add_argument(
         "--subwords",
@@ -140,12 +172,17 @@ def _train(command):
         help="a Transformer, or a recurrent model with Bahdanau's attention (default: %(default)s)",
     )
     train.add_argument(
+        "--init",
+        metavar="DIR",
+        help="folder of a run, trained or imported, whose model and vocabularies to begin with",
+    )
+    train.add_argument(
         "--preset",
         choices=PRESETS["transformer"],
         help="model size and training settings: toy for the grammar; tiny for about ten thousand "
         "pairs; tiny-simcut (Transformer only) adds 20 epochs with SimCut at twice the time, "
-        "also to a resumed run of tiny; base for the sizes of the papers (default: toy, or tiny "
-        "with --data)",
+        "also to a resumed run of tiny; base for the sizes of the papers; finetune for --init "
+        "(default: toy, tiny with --data, or finetune with --init)",
     )
     train.add_argument(
         "--epochs",
@@ -166,6 +203,12 @@ def _train(command):
         action="store_true",
         help="continue the run in --out after its last completed epoch",
     )
+    train.add_argument(
+        "--tensorboard",
+        action="store_true",
+        help="write the numbers of each epoch for TensorBoard too, to the folder tensorboard in "
+        "--out; they are in epochs.csv in any case",
+    )
 
     score = command.add_argument_group("scoring")
     score.add_argument(
@@ -185,7 +228,8 @@ def _train(command):
 
 
 def _score(command):
-    command.add_argument(
+    runs = command.add_mutually_exclusive_group()
+    runs.add_argument(
         "--out",
         type=Path,
         nargs="+",
@@ -193,6 +237,7 @@ def _score(command):
         metavar="DIR",
         help=f"folders of the runs (default: {DEFAULT_OUT})",
     )
+    _ensemble(runs)
     command.add_argument(
         "--data",
         type=Path,
@@ -214,6 +259,28 @@ def _score(command):
         help="score the first N sentences of each part only (default: all, or 1000 for the "
         "grammar)",
     )
+    command.add_argument(
+        "--tokenize",
+        choices=TOKENIZERS,
+        default="none",
+        help="sacrebleu's tokenizer for BLEU: none for tokens separated by spaces; 13a or intl for "
+        "plain text; zh, ja-mecab, ko-mecab or char where words have no spaces between them "
+        "(default: %(default)s)",
+    )
+    command.add_argument(
+        "--compare",
+        type=Path,
+        metavar="DIR",
+        help="folder of another run: print its scores, and the p-value of each run's difference "
+        "from it, by paired bootstrap",
+    )
+    command.add_argument(
+        "--pairs",
+        type=Path,
+        metavar="FILE",
+        help="instead of translating, print the log-probability of each translation in this file, "
+        "which has a sentence, a tab and its translation on each line; plain or compressed by gzip",
+    )
     search = command.add_argument_group("search")
     _beams(search)
     _rules(search)
@@ -228,7 +295,9 @@ def _translate(command):
         help="text to translate, one sentence per line; plain or compressed by gzip (default: "
         "standard input)",
     )
-    _out(command, "folder of the run")
+    runs = command.add_mutually_exclusive_group()
+    _out(runs, "folder of the run")
+    _ensemble(runs)
     command.add_argument(
         "--raw",
         action="store_true",
@@ -239,6 +308,19 @@ def _translate(command):
         "--stream",
         action="store_true",
         help="write each translation during the search, as far as it is final",
+    )
+    command.add_argument(
+        "--n-best",
+        type=_positive_int,
+        metavar="N",
+        help="with --beam K: write the N best hypotheses of each line, at most K, each on a line "
+        "with its rank and score, separated by tabs",
+    )
+    command.add_argument(
+        "--replace-unknown",
+        action="store_true",
+        help="with vocabularies of words: write, instead of <unk>, the source word that the "
+        "decoder's cross-attention points to most",
     )
     search = command.add_argument_group("search")
     _beams(search)
@@ -261,6 +343,13 @@ def _translate(command):
         metavar="N",
         help="random seed for --sample (default: 0)",
     )
+    sampling.add_argument(
+        "--mbr",
+        type=_positive_int,
+        metavar="N",
+        help="with --sample: draw N samples of each line, and write the one with the greatest mean "
+        "chrF against the others (minimum Bayes risk); needs sacrebleu",
+    )
 
 
 def _export(command):
@@ -276,20 +365,48 @@ def _export(command):
         "--quantization",
         choices=QUANTIZATIONS,
         metavar="TYPE",
-        help=f"weight type for ctranslate2: {', '.join(QUANTIZATIONS)} (default: none)",
+        help=f"weight type for ctranslate2: {', '.join(QUANTIZATIONS)} (default: none); for page: "
+        "int8 or float16 (default: int8)",
     )
+
+
+def _import(command):
+    command.add_argument("folder", type=Path, metavar="FOLDER", help="folder of the translator")
+    _out(command, "folder of the new run")
+    _languages(command)
 
 
 DEFAULT_OUT = Path("out/translator")
 
 
-def _out(command, words):
+def _languages(group):
+    group.add_argument(
+        "--languages",
+        nargs=2,
+        default=("en", "de"),
+        metavar=("SOURCE", "TARGET"),
+        help="file name extensions in --data (default: en de)",
+    )
+
+
+def _out(command, meaning):
     command.add_argument(
         "--out",
         type=Path,
         default=DEFAULT_OUT,
         metavar="DIR",
-        help=f"{words} (default: %(default)s)",
+        help=f"{meaning} (default: %(default)s)",
+    )
+
+
+def _ensemble(group):
+    group.add_argument(
+        "--ensemble",
+        type=Path,
+        nargs="+",
+        metavar="DIR",
+        help="folders of several runs with the same vocabularies, instead of --out: translate by "
+        "the mean of their probabilities, by default with the search of the first",
     )
 
 
@@ -297,10 +414,9 @@ def _beams(group):
     group.add_argument(
         "--beam",
         type=_positive_int,
-        default=1,
         metavar="K",
-        help="number of beams: hypotheses kept at each step; 1 is greedy search "
-        "(default: %(default)s)",
+        help="number of beams: hypotheses kept at each step; 1 is greedy search (default: 1, but "
+        "for an imported run the search that it was published with)",
     )
     group.add_argument(
         "--length-penalty",
@@ -341,9 +457,10 @@ def _rules(group):
 
 COMMANDS = {
     "train": ("train a model and score it", TRAIN, TRAIN_EXAMPLES, _train),
-    "score": ("score trained models by BLEU", SCORE, SCORE_EXAMPLES, _score),
+    "score": ("score trained models by BLEU and chrF", SCORE, SCORE_EXAMPLES, _score),
     "translate": ("translate lines of text", TRANSLATE, TRANSLATE_EXAMPLES, _translate),
     "export": ("export a model to other formats", EXPORT, EXPORT_EXAMPLES, _export),
+    "import": ("import a published translator", IMPORT, IMPORT_EXAMPLES, _import),
 }
 
 
@@ -388,33 +505,61 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Parses the options and their dependent defaults; `arguments` defaults to `sys.argv[1:]`."""
     arguments_parser = parser()
     options = arguments_parser.parse_args(arguments)
+    beam = getattr(options, "beam", None) or 1
     if options.command == "train":
         if options.score and not options.data:
             arguments_parser.error("--score needs --data")
-        options.preset = options.preset or ("tiny" if options.data else "toy")
+        for setting in ("subwords", "symbols"):
+            if options.init and getattr(options, setting) is not None:
+                arguments_parser.error(f"--{setting} cannot be combined with --init")
+        default = "finetune" if options.init else "tiny" if options.data else "toy"
+        options.preset = options.preset or default
+        if options.preset == "finetune" and not options.init:
+            arguments_parser.error("--preset finetune needs --init")
         if options.preset not in PRESETS[options.model]:
             arguments_parser.error(f"--model {options.model} has no --preset {options.preset}")
         preset = PRESETS[options.model][options.preset]
         for setting in ("subwords", "tokens"):
             if getattr(options, setting) is None:
                 setattr(options, setting, getattr(preset, setting))
+        if options.symbols and not options.subwords:
+            arguments_parser.error("--symbols needs a subword vocabulary: --subwords N")
         if options.sentences is None and not options.data:
             options.sentences = 1000
+    if options.command == "score" and options.pairs:
+        if options.compare:
+            arguments_parser.error("--pairs cannot be combined with --compare")
+        if len(options.out) > 1:
+            arguments_parser.error("--pairs needs a single folder in --out")
     if options.command == "translate":
         for setting, default in (("temperature", 1.0), ("seed", 0)):
             if getattr(options, setting) is None:
                 setattr(options, setting, default)
             elif not options.sample:
                 arguments_parser.error(f"--{setting} needs --sample")
-        if options.sample and options.beam > 1:
+        if options.sample and beam > 1:
             arguments_parser.error("--sample cannot be combined with --beam")
         if options.stream and options.raw:
             arguments_parser.error("--raw cannot be combined with --stream")
-    if options.command != "export":
+        if options.stream and options.replace_unknown:
+            arguments_parser.error("--replace-unknown cannot be combined with --stream")
+        if options.ensemble and options.replace_unknown:
+            arguments_parser.error("--replace-unknown cannot be combined with --ensemble")
+        if options.mbr and not options.sample:
+            arguments_parser.error("--mbr needs --sample")
+        if options.mbr and options.stream:
+            arguments_parser.error("--mbr cannot be combined with --stream")
+        if options.n_best is not None:
+            if options.stream:
+                arguments_parser.error("--n-best cannot be combined with --stream")
+            if options.sample or beam < max(2, options.n_best):
+                arguments_parser.error("--n-best N needs --beam K with K above 1 and at least N")
+    if options.command not in ("export", "import"):
         if options.length_penalty is None:
             options.length_penalty = 1.0
-        elif options.beam == 1:
+        elif beam == 1:
             arguments_parser.error("--length-penalty needs --beam K with K above 1")
-    if options.command == "export" and options.quantization and options.to != "ctranslate2":
-        arguments_parser.error("--quantization needs --to ctranslate2")
+    if options.command == "export" and options.quantization:
+        if options.to not in ("ctranslate2", "page"):
+            arguments_parser.error("--quantization needs --to ctranslate2 or --to page")
     return options

@@ -5,7 +5,7 @@ import argparse
 from tfattn import data
 
 Pairs = list[tuple[str, str]]
-Words = data.Vocabulary | data.SubwordVocabulary
+Vocabulary = data.Vocabulary | data.SubwordVocabulary
 
 
 def training_and_validation(options: argparse.Namespace) -> tuple[Pairs, Pairs]:
@@ -26,7 +26,7 @@ def read(options: argparse.Namespace, part: str) -> Pairs:
     return data.read_parallel(path(source), path(target))
 
 
-def new_vocabularies(options: argparse.Namespace, train: Pairs) -> list[Words]:
+def new_vocabularies(options: argparse.Namespace, train: Pairs) -> list[Vocabulary]:
     """Two word vocabularies, or one shared subword vocabulary twice."""
     if not options.subwords:
         min_count = 2 if options.data else 1
@@ -34,7 +34,10 @@ def new_vocabularies(options: argparse.Namespace, train: Pairs) -> list[Words]:
             data.Vocabulary.from_sentences(side, min_count) for side in zip(*train, strict=True)
         ]
     sentences = [sentence for pair in train for sentence in pair]
+    symbols = options.symbols or ()
     try:
-        return [data.SubwordVocabulary.from_sentences(sentences, options.subwords)] * 2
+        joint = data.SubwordVocabulary.from_sentences(sentences, options.subwords, symbols=symbols)
     except ValueError as error:
-        raise ValueError(f"--subwords {options.subwords}: {error}") from None
+        symbols = " ".join(["", "--symbols", *symbols]) if symbols else ""
+        raise ValueError(f"--subwords {options.subwords}{symbols}: {error}") from None
+    return [joint] * 2

@@ -1,7 +1,7 @@
 """Training phases, with their batches and losses, and the learning rate.
 
 A model learns fastest from plain batches. Later epochs with BPE dropout or SimCut reduce
-overfitting. The last epochs, with a decaying learning rate, use plain batches again.
+overfitting.
 """
 
 import argparse
@@ -12,74 +12,111 @@ from typing import NamedTuple
 import keras
 
 from tfattn import data, training
-from tfattn.translator.corpus import Pairs, Words
-from tfattn.translator.presets import Preset
+from tfattn.translator.corpus import Pairs, Vocabulary
+from tfattn.translator.presets import Phase, Preset
 
 MAX_LENGTH = 100  # tokens of a training sentence, including its begin or end token
 
 
-class Phase(NamedTuple):
-    """Consecutive epochs that share their batches (a `tf.data.Dataset`) and their loss."""
+class FitPhase(NamedTuple):
+    """Consecutive epochs that share their batches, their loss and their schedule."""
 
     batches: object
     counter: data.EpochCounter
-    epochs: range
     loss: Callable  # from label smoothing to a loss
+    epochs: range
+    rate: keras.optimizers.schedules.LearningRateSchedule
 
 
 # An epoch of SimCut has as many updates as a plain epoch, each with twice the rows.
 KINDS = ("plain", "bpe_dropout", "simcut")
 
 
-def phases(
-    preset: Preset, train: Pairs, words: list[Words], options: argparse.Namespace
-) -> list[Phase]:
-    """The phases of `options.epochs` epochs; `words` has both vocabularies."""
+def plan(preset: Preset, epochs: int) -> list[tuple[Phase, range]]:
+    """The phases of a training with so many epochs, each with its own.
+
+    The last phase is cut or extended. Without a cooldown it has that of the preset's last phase.
+    """
     found, begin = [], 0
-    for kind, end in (*preset.curriculum, ("plain", options.epochs)):
-        epochs = range(begin, min(end, options.epochs))
-        if epochs:
-            counter, loss = data.EpochCounter(), training.MaskedCrossentropy
-            batches = data.token_batches(
-                train,
-                *(_with_dropout(words) if kind == "bpe_dropout" else words),
-                options.tokens,
-                max_length=MAX_LENGTH,
-                shuffle_seed=options.seed,
-                epoch_counter=counter,
-            )
-            if kind == "simcut":
-                batches = data.simcut_batches(batches, *words, seed=options.seed)
-                # With the paper's weight of 3, a small model learns less than without SimCut.
-                loss = functools.partial(training.SimCutCrossentropy, weight=1.0)
-            found.append(Phase(batches, counter, epochs, loss))
+    for number, phase in enumerate(preset.phases, 1):
+        end = epochs if number == len(preset.phases) else min(begin + phase.epochs, epochs)
+        if begin < end:
+            found.append((phase, range(begin, end)))
         begin = end
-    return found
+    last, its_epochs = found.pop()
+    cooldown = last.cooldown or preset.phases[-1].cooldown
+    return [*found, (last._replace(cooldown=cooldown), its_epochs)]
 
 
-def _with_dropout(words):
+def cooldowns(planned: list[tuple[Phase, range]]) -> list[range]:
+    """The epochs of each cooldown. One that is longer than its phase begins earlier."""
+    found = [range(0)]
+    for phase, epochs in planned:
+        if phase.cooldown:
+            start = max(found[-1].stop, epochs.stop - phase.cooldown)
+            found.append(range(start, epochs.stop))
+    return found[1:]
+
+
+def phases(
+    preset: Preset, train: Pairs, vocabularies: list[Vocabulary], options: argparse.Namespace
+) -> list[FitPhase]:
+    """The phases of `options.epochs` epochs; `vocabularies` are those of source and target."""
+    planned = plan(preset, options.epochs)
+    prepared = [_prepared(phase.kind, train, vocabularies, options) for phase, _ in planned]
+    pairs = list(zip(planned, prepared, strict=True))
+    updates = [len(batches) for (_, epochs), (batches, *_) in pairs for _ in epochs]
+    rates = learning_rates(preset.warmup, planned, updates)
     return [
-        data.SubwordDropout(each) if isinstance(each, data.SubwordVocabulary) else each
-        for each in words
+        FitPhase(*own, epochs, rate) for ((_, epochs), own), rate in zip(pairs, rates, strict=True)
     ]
 
 
-def count_too_long(train: Pairs, words: list[Words]) -> int:
+def _prepared(kind, train, vocabularies, options):
+    """Batches, the counter of their epochs, and the loss of a kind of phase."""
+    counter, loss = data.EpochCounter(), training.MaskedCrossentropy
+    batches = data.token_batches(
+        train,
+        *(_with_dropout(vocabularies) if kind == "bpe_dropout" else vocabularies),
+        options.tokens,
+        max_length=MAX_LENGTH,
+        shuffle_seed=options.seed,
+        epoch_counter=counter,
+    )
+    if kind == "simcut":
+        batches = data.simcut_batches(batches, *vocabularies, seed=options.seed)
+        # With the paper's weight of 3, a small model learns less than without SimCut.
+        loss = functools.partial(training.SimCutCrossentropy, weight=1.0)
+    return batches, counter, loss
+
+
+def _with_dropout(vocabularies):
+    return [
+        data.SubwordDropout(each) if isinstance(each, data.SubwordVocabulary) else each
+        for each in vocabularies
+    ]
+
+
+def count_too_long(train: Pairs, vocabularies: list[Vocabulary]) -> int:
     """The number of pairs that are too long for training."""
 
     def is_long(side, line):
-        # Fast path: a line has at most one token more than letters.
+        # Fast path: a line has at most one token more than characters.
         return len(line) + 1 >= MAX_LENGTH and len(side.encode(line)) >= MAX_LENGTH
 
-    return sum(any(map(is_long, words, pair)) for pair in train)
+    return sum(any(map(is_long, vocabularies, pair)) for pair in train)
 
 
-def learning_rate(
-    preset: Preset, updates: list[int]
-) -> keras.optimizers.schedules.LearningRateSchedule:
-    """The learning rate schedule; `updates` has the number of updates in each epoch."""
-    schedule = training.InverseSquareRootSchedule(preset.peak, preset.warmup)
-    if not preset.cooldown:
-        return schedule
-    steps = sum(updates[-preset.cooldown :])
-    return training.Cooldown(schedule, start=sum(updates) - steps, steps=steps)
+def learning_rates(
+    warmup: int, planned: list[tuple[Phase, range]], updates: list[int]
+) -> list[keras.optimizers.schedules.LearningRateSchedule]:
+    """The schedule of each phase; `updates` has the number of updates in each epoch."""
+    rates = []
+    for phase, epochs in planned:
+        rate = training.InverseSquareRootSchedule(phase.peak, warmup)
+        for cooled in cooldowns(planned):
+            if cooled.start < epochs.stop and epochs.start < cooled.stop:
+                start, stop = sum(updates[: cooled.start]), sum(updates[: cooled.stop])
+                rate = training.Cooldown(rate, start, stop - start)
+        rates.append(rate)
+    return rates

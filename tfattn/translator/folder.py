@@ -6,17 +6,17 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import filelock
 import keras
 
-from tfattn import data
+from tfattn import data, decoding
 from tfattn._files import replacing
 from tfattn.training.integrity import has_checksum, lock
-from tfattn.translator.corpus import Words
+from tfattn.translator.corpus import Vocabulary
 
 
 class Folder:
@@ -27,13 +27,15 @@ class Folder:
         self.record = path / "run.json"
         self.backup = path / "backup.npz"
         self.best_weights = path / "best.weights.h5"
+        self.epochs = path / "epochs.csv"
+        self.tensorboard = path / "tensorboard"
         self.model = path / "model.keras"
-        self.vocabularies = [path / "source.vocabulary", path / "target.vocabulary"]
+        self.vocabulary_files = [path / "source.vocabulary", path / "target.vocabulary"]
         self._lock = None
 
     def take(self, new: bool = False) -> None:
         """Locks the folder against other trainings until this process ends. A missing folder is
-        created with `new`, and ignored without.
+        created if `new`, else ignored.
         """
         if self._lock is not None:
             return
@@ -77,13 +79,13 @@ class Folder:
                 "completed without its best weights. Use --out to choose another folder."
             )
 
-    def save_vocabularies(self, words: list[Words]) -> None:
-        for vocabulary, path in zip(words, self.vocabularies, strict=True):
+    def save_vocabularies(self, vocabularies: list[Vocabulary]) -> None:
+        for vocabulary, path in zip(vocabularies, self.vocabulary_files, strict=True):
             vocabulary.save(path)
 
-    def load_vocabularies(self, owner: str) -> list[Words]:
-        """Source and target, checked against the record of the `owner`, "run" or "model"."""
-        words = [data.load_vocabulary(path) for path in self.vocabularies]
+    def load_vocabularies(self, owner: str) -> list[Vocabulary]:
+        """Both vocabularies, checked by the record of the `owner`, "run" or "model"."""
+        vocabularies = [data.load_vocabulary(path) for path in self.vocabulary_files]
         trained_with = self.read_record().get(owner)
         if trained_with is None:
             print(
@@ -91,27 +93,27 @@ class Folder:
                 "with",
                 file=sys.stderr,
             )
-        elif trained_with != [_file_fingerprint(path) for path in self.vocabularies]:
+        elif trained_with != [_file_fingerprint(path) for path in self.vocabulary_files]:
             raise ValueError(
-                f"the vocabularies in {self.path} are not those that its {owner} was trained with"
+                f"the vocabularies in {self.path} are not the vocabularies of its {owner}"
             )
-        return words
+        return vocabularies
 
-    def save_model(self, model: keras.Model, words: list[Words]) -> None:
+    def save_model(self, model: keras.Model, vocabularies: list[Vocabulary]) -> None:
         """Saves the model, and records the fingerprints of its file and vocabularies."""
         with replacing(self.model) as unfinished:
             model.save(unfinished)
         self.add_to_record(
-            model=vocabulary_fingerprints(words), model_file=_file_fingerprint(self.model)
+            model=vocabulary_fingerprints(vocabularies), model_file=_file_fingerprint(self.model)
         )
 
-    def load_model(self) -> tuple[keras.Model, list[Words]]:
+    def load_model(self) -> tuple[keras.Model, list[Vocabulary]]:
         """The model, and the vocabularies that it was trained with."""
         if not self.model.exists():
             raise FileNotFoundError(
                 f"{self.model} does not exist. Train first, or use --out to choose its folder."
             )
-        words = self.load_vocabularies("model")
+        vocabularies = self.load_vocabularies("model")
         if self.read_record().get("model_file") not in (None, _file_fingerprint(self.model)):
             raise ValueError(
                 f"{self.model} was damaged or replaced after its training. "
@@ -130,12 +132,27 @@ class Folder:
                 f"{self.model} contains a {type(model).__name__}, which does not translate"
             )
         sizes = [getattr(model, f"{side}_vocabulary_size", None) for side in ("source", "target")]
-        if sizes != [len(vocabulary) for vocabulary in words]:
+        if sizes != [len(vocabulary) for vocabulary in vocabularies]:
             raise ValueError(
                 f"{self.model} expects vocabularies of {sizes[0]} and {sizes[1]} entries; the "
-                f"vocabularies in its folder have {len(words[0])} and {len(words[1])}"
+                f"vocabularies in its folder have {len(vocabularies[0])} and {len(vocabularies[1])}"
             )
-        return model, words
+        return model, vocabularies
+
+
+def load_ensemble(paths: Sequence[Path]) -> tuple[Any, list[Vocabulary]]:
+    """The model of a run, or several as one, with their vocabularies."""
+    loaded = [Folder(path).load_model() for path in paths]
+    model, vocabularies = loaded[0]
+    if len(loaded) == 1:
+        return model, vocabularies
+    wanted = vocabulary_fingerprints(vocabularies)
+    for path, (_, others) in zip(paths, loaded, strict=True):
+        if vocabulary_fingerprints(others) != wanted:
+            raise ValueError(
+                f"--ensemble: {paths[0]} and {path} were trained with different vocabularies"
+            )
+    return decoding.Ensemble([model for model, _ in loaded]), vocabularies
 
 
 # The entries of a record and their types.
@@ -148,8 +165,11 @@ _ENTRIES = {
     "model": list,
     "model_file": str,
     "epochs": int,
+    "search": dict,
 }
 _SETTINGS = {"languages": list, "pairs": int, "seed": int}
+# The search that an imported translator was published with; without entries, greedy search.
+SEARCH = {"num_beams": int, "length_penalty": float, "early_stopping": bool}
 
 
 def _is_record(found: Any) -> bool:
@@ -158,6 +178,9 @@ def _is_record(found: Any) -> bool:
     settings = found.get("settings", {})
     languages = settings.get("languages", ["en", "de"])
     if not _fits(settings, _SETTINGS) or [type(each) for each in languages] != [str, str]:
+        return False
+    search = found.get("search", {})
+    if not set(search) <= set(SEARCH) or not _fits(search, SEARCH):
         return False
     # The sentences of the grammar are generated again, from these entries.
     from_grammar = "data" in found and found["data"] is None
@@ -172,12 +195,12 @@ def fingerprint(lines: Iterable[str]) -> str:
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
-def vocabulary_fingerprints(words: list[Words]) -> list[str]:
+def vocabulary_fingerprints(vocabularies: list[Vocabulary]) -> list[str]:
     """Fingerprints of the vocabularies' files, which also contain tokenizers and scores."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "vocabulary")
         found = []
-        for vocabulary in words:
+        for vocabulary in vocabularies:
             vocabulary.save(path)
             found.append(_file_fingerprint(path))
     return found

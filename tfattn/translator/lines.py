@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import functools
 import gzip
 import io
 import itertools
@@ -14,46 +15,77 @@ from typing import TextIO
 
 import keras
 
-from tfattn import data
+from tfattn import data, decoding
+from tfattn.data.subwords import symbol_pattern
 from tfattn.decoding import Search
-from tfattn.translator import translating
-from tfattn.translator.corpus import Words
-from tfattn.translator.folder import Folder
+from tfattn.translator import alignment, translating
+from tfattn.translator.corpus import Vocabulary
+from tfattn.translator.folder import Folder, load_ensemble
 
 AT_ONCE = 1000  # lines that are translated together, before any is written
 
 
 def translate(options: argparse.Namespace) -> None:
     """Translates all lines with the search selected by the options."""
-    folder = Folder(options.out)
+    paths = options.ensemble or [options.out]
+    folder = Folder(paths[0])
     if options.file is not None and (not options.file.exists() or options.file.is_dir()):
         raise FileNotFoundError(f"{options.file}: no such file")
-    model, words = folder.load_model()
-    with _opened(options.file) as text:
-        before, after = _moses(folder, words) if options.raw else (str, str)
+    if options.mbr:
+        decoding.minimum_bayes_risk(["a"])  # fail early if sacrebleu is missing
+    model, vocabularies = load_ensemble(paths)
+    with opened(options.file) as text:
+        before, after = _moses(folder, vocabularies) if options.raw else (str, str)
         if text.isatty():
             split = "" if options.raw else ", tokens separated by spaces"
             print(f"One sentence per line{split}; end with Ctrl-D.", file=sys.stderr)
         sys.stdout.reconfigure(errors="replace")
-        search = translating.search(options)
+        search = translating.search(options, translating.published_search(options, paths))
         if options.stream:
-            stream_lines(model, words, text, search, options.max_length)
-        else:
-            translate_lines(model, words, text, search, options.max_length, before, after)
+            stream_lines(model, vocabularies, text, search, options.max_length)
+            return
+        if options.replace_unknown:
+            alignment.check_vocabularies(vocabularies)
+        hypotheses = functools.partial(_hypotheses, model, vocabularies, search, options)
+        translate_lines(text, hypotheses, before, after)
+
+
+def _hypotheses(model, vocabularies, search, options, some, progress):
+    """(Columns before the text, text) of each hypothesis for some lines."""
+    arguments = model, some, vocabularies, search, progress, options.max_length
+    if options.mbr:
+        samples = translating.translate(model, list(some) * options.mbr, *arguments[2:])
+        risks = [decoding.minimum_bayes_risk(samples[i :: len(some)]) for i in range(len(some))]
+        sources, texts = some, [least.text for least, *_ in risks]
+        columns = [""] * len(texts)
+    elif options.n_best is None:
+        sources, texts = some, translating.translate(*arguments)
+        columns = [""] * len(texts)
+    else:
+        sources, columns, texts = zip(
+            *(
+                (line, f"{rank}\t{score:.4f}\t", text)
+                for line, best in zip(some, translating.n_best(*arguments), strict=True)
+                for rank, (text, score) in enumerate(best, start=1)
+            ),
+            strict=True,
+        )
+    if options.replace_unknown:
+        texts = alignment.replace_unknown(model, vocabularies, sources, texts)
+    return zip(columns, texts, strict=True)
 
 
 def translate_lines(
-    model: keras.Model,
-    words: list[Words],
     text: TextIO,
-    search: Search,
-    max_length: int | None = None,
+    hypotheses: Callable[[list[str], bool], Iterable[tuple[str, str]]],
     before: Callable[[str], str] = str,
     after: Callable[[str], str] = str,
 ) -> None:
     """Translates lines from a terminal one at a time, from a file in batches of 1000.
 
     Args:
+        hypotheses: function from lines, and whether to show a progress bar, to (columns before the
+            text, text) of each hypothesis.
         before, after: functions applied to each line and to each translation.
     """
     at_once = 1 if text.isatty() else AT_ONCE
@@ -61,15 +93,15 @@ def translate_lines(
     lines, done = map(before, _stripped(text)), 0
     while some := list(itertools.islice(lines, at_once)):
         with _numbered(done, len(some)):
-            found = translating.translate(model, some, words, search, progress, max_length)
-        for translated in found:
-            print(after(translated), flush=True)
+            found = hypotheses(some, progress)
+        for columns, translated in found:
+            print(columns + after(translated), flush=True)
         done += len(some)
 
 
 def stream_lines(
     model: keras.Model,
-    words: list[Words],
+    vocabularies: list[Vocabulary],
     text: TextIO,
     search: Search,
     max_length: int | None = None,
@@ -79,7 +111,9 @@ def stream_lines(
 
     for done, line in enumerate(_stripped(text)):
         with _numbered(done, 1):
-            pieces = translate_stream(model, line, *words, search=search, max_length=max_length)
+            pieces = translate_stream(
+                model, line, *vocabularies, search=search, max_length=max_length
+            )
             for piece in pieces:
                 print(piece, end="", flush=True)
         print(flush=True)
@@ -93,10 +127,10 @@ def _numbered(done: int, count: int) -> Iterator[None]:
     except ValueError as error:
         where = f"line {done + 1}" if count == 1 else f"lines {done + 1} to {done + count}"
 
-        def of_all(found):
-            return f"line {done + 1 + int(found[1])}"
+        def number(match):
+            return f"line {done + 1 + int(match[1]) % count}"  # several samples of each line
 
-        raise ValueError(f"{where}: {re.sub(_PLACE, of_all, str(error))}") from None
+        raise ValueError(f"{where}: {re.sub(_PLACE, number, str(error))}") from None
 
 
 _PLACE = r"`?sentences\[(\d+)\]`?"  # in error messages of `translate`
@@ -112,7 +146,8 @@ _READING = {"encoding": "utf-8-sig", "errors": "replace", "newline": "\n"}
 
 
 @contextlib.contextmanager
-def _opened(path: Path | None) -> Iterator[TextIO]:
+def opened(path: Path | None) -> Iterator[TextIO]:
+    """The text of a file, plain or compressed by gzip, or of standard input for None."""
     if path is None:
         sys.stdin.reconfigure(**_READING)
         yield sys.stdin
@@ -126,7 +161,7 @@ def _opened(path: Path | None) -> Iterator[TextIO]:
                 raise ValueError(f"{path} contains damaged gzip data") from None
 
 
-def _moses(folder: Folder, words: list[Words]) -> tuple[Callable, Callable]:
+def _moses(folder: Folder, vocabularies: list[Vocabulary]) -> tuple[Callable, Callable]:
     """Functions from plain text to the source's tokens, and from target tokens to plain text."""
     record = folder.read_record()
     languages = record.get("settings", {}).get("languages", ("en", "de"))
@@ -135,15 +170,20 @@ def _moses(folder: Folder, words: list[Words]) -> tuple[Callable, Callable]:
     try:
         source, target = (
             data.Moses(language, lowercase=not _has_capitals(side))
-            for language, side in zip(languages, words, strict=True)
+            for language, side in zip(languages, vocabularies, strict=True)
         )
     except ValueError as error:
         raise ValueError(f"--raw: {error}") from None
-    return (
-        lambda line: " ".join(source(line)),
-        lambda translated: target.join(translated.split()),
-    )
+    symbol = symbol_pattern(getattr(vocabularies[0], "symbols", ()))
+
+    def tokens(line):
+        parts = symbol.split(line)  # symbols, which Moses would cut, have odd places
+        parts[::2] = (" ".join(source(part)) for part in parts[::2])
+        return " ".join(filter(None, parts))
+
+    return tokens, lambda translated: target.join(translated.split())
 
 
-def _has_capitals(vocabulary: Words) -> bool:
-    return any(word != word.lower() for word in vocabulary.words)
+def _has_capitals(vocabulary: Vocabulary) -> bool:
+    symbols = getattr(vocabulary, "symbols", ())
+    return any(word != word.lower() for word in vocabulary.words if word not in symbols)

@@ -7,9 +7,9 @@ import numpy as np
 
 from tfattn import data, plot, training
 from tfattn._files import replacing
-from tfattn.layers.attention.recording import attention_weights
 from tfattn.translator import translating
-from tfattn.translator.corpus import Pairs, Words
+from tfattn.translator.alignment import source_attention
+from tfattn.translator.corpus import Pairs, Vocabulary
 
 
 def show(run, model: keras.Model, history: dict) -> None:
@@ -22,15 +22,15 @@ def show(run, model: keras.Model, history: dict) -> None:
     options, folder = run.options, run.folder
     sources, references = zip(*run.scored[: options.sentences], strict=True)
     search, progress = translating.search(options), translating.bar()
-    hypotheses = translating.translate(model, sources, run.words, search, progress)
-    seconds = run.seconds
+    hypotheses = translating.translate(model, sources, run.vocabularies, search, progress)
+    seconds = run.seconds  # before the figures
 
     print("\nTranslations of held-out sentences:")
     shown = list(zip(sources, hypotheses, references, strict=True))[:5]
     for source, hypothesis, reference in shown:
         print(f"  source     {source}\n  model      {hypothesis}\n  reference  {reference}\n")
     source, hypothesis, _ = max(shown, key=lambda sentences: len(sentences[0]))
-    figure = _attention_figure(model, source, hypothesis, run.words)
+    figure = _attention_figure(model, source, hypothesis, run.vocabularies)
     figures = {"attention.png": figure, "loss.png": plot.loss_curve(history)}
     for name, figure in figures.items():
         with replacing(folder.path / name) as unfinished:
@@ -39,7 +39,9 @@ def show(run, model: keras.Model, history: dict) -> None:
 
     best = int(np.argmax(history["val_bleu"]))  # the earliest epoch, as in `BestWeights`
     exact = np.mean([h == r for h, r in zip(hypotheses, references, strict=True)])
-    swaps = {} if options.data else {"aligned_swaps": swaps_found(model, run.scored, run.words)}
+    swaps = (
+        {} if options.data else {"aligned_swaps": swaps_found(model, run.scored, run.vocabularies)}
+    )
     result = {
         "exact_match": round(float(exact), 4),
         "bleu": round(training.corpus_bleu(hypotheses, references), 2),
@@ -51,20 +53,20 @@ def show(run, model: keras.Model, history: dict) -> None:
         **swaps,
         "parameters": model.count_params(),
         "epochs": len(history["loss"]),
-        "training_seconds": round(sum(history["seconds"]), 1),  # sum over all epochs
-        "seconds": round(seconds, 1),  # including validation, scores and figures
+        "training_seconds": round(sum(history["seconds"]), 1),  # of all epochs, with validation
+        "seconds": round(seconds, 1),  # from the start of the command
     }
     print("result:", json.dumps(result))  # one line, easy to parse
 
 
-def swaps_found(model: keras.Model, pairs: Pairs, words: list[Words]) -> float | None:
+def swaps_found(model: keras.Model, pairs: Pairs, vocabularies: list[Vocabulary]) -> float | None:
     """Fraction of reordered words in toy sentences whose largest attention weight is on the
     aligned source word, for the best head; None if no word is reordered.
     """
     found = []
     for start in range(0, len(pairs), 100):
         batch = pairs[start : start + 100]
-        heaviest = np.argmax(_source_attention(model, batch, words), axis=-1)  # (B, H, T)
+        heaviest = np.argmax(source_attention(model, batch, vocabularies), axis=-1)  # (B, H, T)
         found += [
             heaviest[row, :, t] == s
             for row, pair in enumerate(batch)
@@ -73,30 +75,14 @@ def swaps_found(model: keras.Model, pairs: Pairs, words: list[Words]) -> float |
     return round(float(np.mean(found, axis=0).max()), 4) if found else None
 
 
-def _source_attention(model, pairs, words):
-    """Cross-attention weights of the decoder's last block: `(B, H, T, S)`."""
-    source_words, target_words = words
-    source = _padded([[*source_words.encode(s), source_words.end_id] for s, _ in pairs])
-    target_in = _padded([[target_words.begin_id, *target_words.encode(t)] for _, t in pairs])
-    recorded = attention_weights(model, (source, target_in))
-    last = [name for name in recorded if name.endswith(("cross_attention", "decoder"))][-1]
-    weights = recorded[last]
-    return weights if weights.ndim == 4 else weights[:, None]
-
-
-def _padded(rows):
-    longest = max(map(len, rows))
-    return np.array([row + [0] * (longest - len(row)) for row in rows], "int32")
-
-
-def _attention_figure(model, source, hypothesis, words):
-    source_words, target_words = words
-    weights = _source_attention(model, [(source, hypothesis)], words)[0]  # (H, T, S)
+def _attention_figure(model, source, hypothesis, vocabularies):
+    source_vocabulary, target_vocabulary = vocabularies
+    weights = source_attention(model, [(source, hypothesis)], vocabularies)[0]  # (H, T, S)
     titles = [f"head {h + 1}" for h in range(len(weights))] if len(weights) > 1 else ["alignment"]
     return plot.heatmaps(
         weights,
-        row_labels=_tokens(target_words, hypothesis),
-        column_labels=_tokens(source_words, source),
+        row_labels=_tokens(target_vocabulary, hypothesis),
+        column_labels=_tokens(source_vocabulary, source),
         titles=titles,
         x_label="source (keys)",
         y_label="written token (queries)",

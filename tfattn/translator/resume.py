@@ -4,14 +4,15 @@ import argparse
 import json
 import sys
 
-from tfattn.translator.corpus import Words
+from tfattn.translator import curriculum
+from tfattn.translator.corpus import Vocabulary
 from tfattn.translator.folder import Folder, vocabulary_fingerprints
 from tfattn.translator.presets import Preset
 
 # A resumed run must have the same values of these settings.
 SETTINGS = (
     *("model", "preset", "seed", "languages"),
-    *("pairs", "subwords", "tokens", "sentences"),
+    *("pairs", "subwords", "tokens", "sentences", "init", "symbols"),
 )
 
 
@@ -25,8 +26,8 @@ def chosen_epochs(options: argparse.Namespace, preset: Preset, folder: Folder, d
     earlier = record.get("epochs")
     same = record.get("settings", {}).get("preset") == options.preset
     epochs = options.epochs or (same and earlier) or preset.epochs
-    if earlier and preset.cooldown and done < epochs != earlier:
-        if done > min(earlier, epochs) - preset.cooldown:
+    if earlier and done < epochs:
+        if _cooled(preset, earlier, done) != _cooled(preset, epochs, done):
             print(
                 f"note: the run was planned for {earlier} epochs; with {epochs}, the learning rate "
                 "will jump: the cooldown had already started",
@@ -62,6 +63,8 @@ def check_run(
     if done:
         folder.check_best_weights()
     earlier = record.get("settings", {})
+    if done and earlier:  # older records lack these settings, which the older runs could not have
+        earlier = {"init": None, "symbols": None, **earlier}
     recipe, started_with = _recipe(preset), record.get("stands_for", _recipe(preset))
     continues = (
         0 < done
@@ -77,9 +80,7 @@ def check_run(
                 f"{value}"
             )
     if record.get("sentences", sentences) != sentences:
-        raise ValueError(
-            f"the sentences differ from those that the run in {folder.path} was started with"
-        )
+        raise ValueError(f"the run in {folder.path} was started with different sentences")
     if started_with != recipe and not continues:
         raise ValueError(
             f"--preset {options.preset}: the run in {folder.path} was started with different "
@@ -93,18 +94,19 @@ def record_run(
     folder: Folder,
     done: int,
     sentences: str,
-    words: list[Words],
+    vocabularies: list[Vocabulary],
 ) -> None:
-    """Records the settings of the run. An already completed `--epochs` only requests a score."""
+    """Records the settings of the run; `--epochs` only if epochs remain to be trained."""
     folder.take(new=True)
     if not done:
-        folder.save_vocabularies(words)
+        folder.epochs.unlink(missing_ok=True)
+        folder.save_vocabularies(vocabularies)
     entries = {
         "settings": _settings(options),
         "stands_for": _recipe(preset),
         "sentences": sentences,
         "data": None if options.data is None else str(options.data.resolve()),
-        "run": vocabulary_fingerprints(words),
+        "run": vocabulary_fingerprints(vocabularies),
     }
     if done < options.epochs or "epochs" not in folder.read_record():
         entries["epochs"] = options.epochs
@@ -122,14 +124,21 @@ def _recipe(preset):
     found = {
         name: value
         for name, value in preset._asdict().items()
-        if name not in ("subwords", "tokens", "epochs")
+        if name not in ("subwords", "tokens")
     }
     return json.loads(json.dumps(found))  # with the types of the JSON file
 
 
+def _cooled(preset, epochs, done):
+    """The cooldowns, up to the epoch `done`, of a training with so many epochs."""
+    found = curriculum.cooldowns(curriculum.plan(preset, epochs))
+    return [range(each.start, min(each.stop, done)) for each in found if each.start < done]
+
+
 def _completed(recipe, done):
-    """The recipe, with the kinds of the `done` epochs in place of the curriculum."""
-    kinds = []
-    for kind, end in recipe["curriculum"]:
-        kinds += [kind] * (end - len(kinds))
-    return {**recipe, "curriculum": [*kinds, *["plain"] * done][:done]}
+    """The recipe, with the settings of each of the `done` epochs in place of its phases."""
+    found = []
+    for kind, epochs, peak, cooldown in recipe.get("phases", ()):
+        to_its_end = range(epochs, 0, -1)
+        found += [[kind, peak, left if left <= cooldown else 0] for left in to_its_end]
+    return {**recipe, "phases": found[:done]}

@@ -3,10 +3,11 @@
 import argparse
 import sys
 import time
+from pathlib import Path
 
 import keras
 
-from tfattn import data, plot, training
+from tfattn import _optional, data, plot, training
 from tfattn.translator import corpus, curriculum, resume, translating
 from tfattn.translator.folder import Folder, fingerprint
 from tfattn.translator.presets import MODELS, PRESETS
@@ -25,9 +26,11 @@ class Run:
 
     def __init__(self, options: argparse.Namespace):
         self._began = time.perf_counter()
-        # Fail early if matplotlib or sacrebleu is missing.
+        # Fail early if an optional package is missing.
         plot.loss_curve([0.0])
         training.corpus_bleu(["a"], ["a"])
+        if options.tensorboard:
+            _optional.find("tensorboard", "tensorboard", "--tensorboard")
         self.options, self.preset = options, PRESETS[options.model][options.preset]
         self.folder = Folder(options.out)
         self.folder.take()
@@ -40,11 +43,13 @@ class Run:
         resume.check_run(options, self.preset, self.folder, done, sentences)
         options.epochs = resume.chosen_epochs(options, self.preset, self.folder, done)
         if done:
-            self.words = self.folder.load_vocabularies("run")
+            self.vocabularies = self.folder.load_vocabularies("run")
+        elif options.init:
+            _, self.vocabularies = Folder(Path(options.init)).load_model()
         else:
-            self.words = corpus.new_vocabularies(options, self.train)
+            self.vocabularies = corpus.new_vocabularies(options, self.train)
         self.phases, self.held_out = self._batches()
-        resume.record_run(options, self.preset, self.folder, done, sentences, self.words)
+        resume.record_run(options, self.preset, self.folder, done, sentences, self.vocabularies)
 
     @property
     def seconds(self) -> float:
@@ -53,23 +58,21 @@ class Run:
 
     def fit(self) -> tuple[keras.Model, dict]:
         """Trains and saves the model; returns it with its best weights, and the full history."""
-        source_words, target_words = self.words
-        learned = len(self.train) - curriculum.count_too_long(self.train, self.words)
+        source_vocabulary, target_vocabulary = self.vocabularies
+        learned = len(self.train) - curriculum.count_too_long(self.train, self.vocabularies)
         print(
             f"{learned} training pairs, {len(self.validation)} held out; "
-            f"vocabulary {len(source_words)}"
-            + ("" if self.options.subwords else f" + {len(target_words)} words")
+            f"vocabulary {len(source_vocabulary)}"
+            + ("" if self.options.subwords else f" + {len(target_vocabulary)} words")
         )
         model = self._compiled_model()
         before = model.evaluate(self.held_out, verbose=0, return_dict=True)["loss"]
         print(f"{model.count_params():,} parameters; validation loss before training {before:.4f}")
-        callbacks = [self._validation_callbacks(), _Clock(), self.backup]
-        learns_by = training.MaskedCrossentropy
+        callbacks = [self._validation_callbacks(), _Clock(), self.backup, *self._logs()]
         for phase in self.phases:
             if self.backup.epoch < phase.epochs.stop or phase is self.phases[-1]:
-                if phase.loss is not learns_by:
-                    _compile(model, model.optimizer, phase.loss)
-                    learns_by = phase.loss
+                model.optimizer.learning_rate = phase.rate
+                _compile(model, model.optimizer, phase.loss)
                 history = model.fit(
                     phase.batches,
                     validation_data=self.held_out,
@@ -83,14 +86,14 @@ class Run:
         model.load_weights(self.folder.best_weights)
         after = history["val_loss"][-1]
         print(f"validation loss {before:.4f} at the start, {after:.4f} in the last epoch")
-        self.folder.save_model(model, self.words)
+        self.folder.save_model(model, self.vocabularies)
         return model, history
 
     def _batches(self):
         """The training phases, and the batches for the validation loss."""
         tokens = self.options.tokens
         try:
-            phases = curriculum.phases(self.preset, self.train, self.words, self.options)
+            phases = curriculum.phases(self.preset, self.train, self.vocabularies, self.options)
         except ValueError as error:
             raise ValueError(
                 f"--tokens {tokens}, lines of at most {curriculum.MAX_LENGTH} tokens: {error}"
@@ -100,23 +103,25 @@ class Run:
         longest = max(
             len(side.encode(line))
             for pair in self.validation
-            for side, line in zip(self.words, pair, strict=True)
+            for side, line in zip(self.vocabularies, pair, strict=True)
         )
         tokens = max(tokens, 1024, longest + 4)
-        return phases, data.token_batches(self.validation, *self.words, tokens)
+        return phases, data.token_batches(self.validation, *self.vocabularies, tokens)
 
     def _compiled_model(self):
         options, preset = self.options, self.preset
-        model = MODELS[options.model](
-            *map(len, self.words),
-            share_embeddings=bool(options.subwords),
-            seed=options.seed,
-            **preset.sizes,
-        )
-        model.build(((None, None), (None, None)))
-        updates = [len(phase.batches) for phase in self.phases for _ in phase.epochs]
+        if options.init:
+            model, _ = Folder(Path(options.init)).load_model()
+        else:
+            model = MODELS[options.model](
+                *map(len, self.vocabularies),
+                share_embeddings=bool(options.subwords),
+                seed=options.seed,
+                **preset.sizes,
+            )
+            model.build(((None, None), (None, None)))
         optimizer = keras.optimizers.Adam(
-            curriculum.learning_rate(preset, updates),
+            self.phases[0].rate,
             beta_2=0.98,
             epsilon=1e-9,
             use_ema=True,
@@ -124,13 +129,20 @@ class Run:
         )
         return _compile(model, optimizer, training.MaskedCrossentropy)
 
+    def _logs(self):
+        """Callbacks that write the numbers of each epoch, after the backup has them."""
+        table = keras.callbacks.CSVLogger(self.folder.epochs, append=True)
+        if not self.options.tensorboard:
+            return [table]
+        return [table, keras.callbacks.TensorBoard(self.folder.tensorboard, write_graph=False)]
+
     def _validation_callbacks(self):
         """Callbacks that score the averaged weights by BLEU and save the best."""
         sources, references = zip(*self.validation[: self.options.sentences], strict=True)
         return training.AveragedWeights(
             [
                 training.ValidationBleu(
-                    lambda model, sources: translating.translate(model, sources, self.words),
+                    lambda model, sources: translating.translate(model, sources, self.vocabularies),
                     sources,
                     references,
                     every=BLEU_EVERY,

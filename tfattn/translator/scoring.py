@@ -1,45 +1,111 @@
-"""A table of BLEU with a row per run and a column per part of a corpus."""
+"""Scores: a table of BLEU and chrF by sacrebleu, and log-probabilities of given pairs."""
 
 import argparse
+import functools
 import json
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
-from tfattn import data, training
-from tfattn.translator import corpus, translating
+from tfattn import _optional, data, decoding
+from tfattn.translator import corpus, lines, translating
 from tfattn.translator.corpus import Pairs
-from tfattn.translator.folder import Folder, fingerprint
+from tfattn.translator.folder import Folder, fingerprint, load_ensemble
 
 GRAMMAR_SENTENCES = 1000
+# Sentences drawn for the bootstrap. sacrebleu holds all of them, with 72 bytes each.
+RESAMPLED = 10_000_000
+
+
+def score_pairs(options: argparse.Namespace) -> None:
+    """Prints the log-probability of the second sentence of each line given the first."""
+    pairs = []
+    with lines.opened(options.pairs) as text:
+        for number, line in enumerate(text, start=1):
+            pair = line.rstrip("\r\n").split("\t")
+            if len(pair) != 2:
+                expected = "be a sentence, a tab and its translation"
+                raise ValueError(f"line {number} of {options.pairs} must {expected}")
+            pairs.append(pair)
+    model, vocabularies = load_ensemble(options.ensemble or options.out)
+    for log_probability in decoding.log_probabilities(model, pairs, *vocabularies):
+        print(f"{log_probability:.4f}")
 
 
 def score(options: argparse.Namespace) -> None:
     """Prints a table, the mean and standard deviation of several runs, and a line of JSON."""
-    training.corpus_bleu(["a"], ["a"])  # fail early if sacrebleu is missing
+    metrics = _metrics(options.tokenize)
+    baseline = [] if options.compare is None else [[options.compare]]
+    ensembles = [options.ensemble] if options.ensemble else [[out] for out in options.out]
     # Read all parts first, to fail before the first translation if a file is missing.
-    runs = [(Folder(out), _parts(Folder(out), options)) for out in dict.fromkeys(options.out)]
-    width = max(len(str(out)) for out in (*options.out, DEVIATION))
-    columns = list(dict.fromkeys(options.parts))
-    print(" " * width, *(f"{part:>{_column(part)}}" for part in columns))
-    found = {}
-    for folder, parts in runs:
-        found[str(folder.path)] = dict(_bleu(folder, parts, options))
-        _print_row(str(folder.path), found[str(folder.path)], width)
+    runs = {
+        " + ".join(map(str, paths)): (paths, _parts_of_all(paths, options))
+        for paths in (*baseline, *ensembles)
+    }
+    if baseline:
+        _check_same_sentences("--compare", {name: parts for name, (_, parts) in runs.items()})
+    show = functools.partial(_print_row, [(*runs, DEVIATION), (*options.parts, "part")])
+    show(("run", "part"), metrics)
+    searches = {
+        name: translating.published_search(options, paths) for name, (paths, _) in runs.items()
+    }
+    found, compared = {}, {}
+    for name, (paths, parts) in runs.items():
+        run = found[name] = {}
+        for part, hypotheses in _translations(paths, parts, options, searches[name]):
+            other = compared.setdefault(part, hypotheses) if baseline else hypotheses
+            run[part], signatures = _scores(metrics, hypotheses, parts[part], other)
+            show((name, part), map(_cell, run[part].values()))
     result = {**translating.settings(options), "runs": found}
-    if len(found) > 1:
+    if any(searches.values()):
+        result["published"] = {name: search for name, search in searches.items() if search}
+    if all(searches.values()):  # then no run was translated with these
+        del result["beam"], result["length_penalty"]
+    if baseline:
+        result["compare"] = str(options.compare)
+    elif len(found) > 1:
         for name, summary in (("mean", statistics.mean), (DEVIATION, statistics.stdev)):
-            result[name] = {
-                part: round(summary(run[part] for run in found.values()), 2) for part in columns
-            }
-            _print_row(name, result[name], width)
-    print("result:", json.dumps(result))  # one line, easy to parse
+            result[name] = _over_runs(summary, list(found.values()))
+            for part, scores in result[name].items():
+                show((name, part), (f"{score:.2f}" for score in scores.values()))
+    for name, signature in signatures.items():
+        print(f"{name}: {signature}")
+    print("result:", json.dumps({**result, "signatures": signatures}))  # one line, easy to parse
 
 
 DEVIATION = "standard deviation"
 
 
-def _parts(folder: Folder, options: argparse.Namespace) -> dict[str, Pairs]:
+def _metrics(tokenize: str) -> dict[str, Any]:
+    """sacrebleu's metrics by name."""
+    metrics = _optional.find("sacrebleu", "text", "score").metrics
+    try:
+        # `force` disables sacrebleu's warning about tokenized text.
+        return {"BLEU": metrics.BLEU(tokenize=tokenize, force=True), "chrF2": metrics.CHRF()}
+    except RuntimeError:  # MeCab is not installed
+        extra = tokenize.partition("-")[0]
+        raise ImportError(
+            f'--tokenize {tokenize} needs MeCab: pip install "sacrebleu[{extra}]"'
+        ) from None
+
+
+def _over_runs(summary, runs):
+    """A statistic of the runs' scores, by part and metric."""
+    return {
+        part: {name: round(summary(run[part][name]["score"] for run in runs), 2) for name in scores}
+        for part, scores in runs[0].items()
+    }
+
+
+def _parts_of_all(paths: Sequence[Path], options: argparse.Namespace) -> dict[str, Pairs]:
+    """The parts of an ensemble, which are those of each of its runs."""
+    parts = {str(path): read_parts(Folder(path), options) for path in paths}
+    _check_same_sentences("--ensemble", parts)
+    return parts[str(paths[0])]
+
+
+def read_parts(folder: Folder, options: argparse.Namespace) -> dict[str, Pairs]:
     """From the name of a part to its pairs."""
     record = folder.read_record()
     settings = record.get("settings", {})
@@ -69,26 +135,69 @@ def _held_out(folder, record, part, sentences):
     return validation[: sentences or GRAMMAR_SENTENCES]
 
 
-def _bleu(
-    folder: Folder, parts: dict[str, Pairs], options: argparse.Namespace
-) -> Iterator[tuple[str, float]]:
-    model, words = folder.load_model()
+def _translations(
+    paths: Sequence[Path],
+    parts: dict[str, Pairs],
+    options: argparse.Namespace,
+    published: dict[str, Any] | None,
+) -> Iterator[tuple[str, list[str]]]:
+    model, vocabularies = load_ensemble(paths)
     for part, pairs in parts.items():
-        sources, references = zip(*pairs, strict=True)
-        hypotheses = translating.translate(
-            model,
-            sources,
-            words,
-            translating.search(options),
-            translating.bar(),
-            options.max_length,
+        yield (
+            part,
+            translating.translate(
+                model,
+                [source for source, _ in pairs],
+                vocabularies,
+                translating.search(options, published),
+                translating.bar(),
+                options.max_length,
+            ),
         )
-        yield part, round(training.corpus_bleu(hypotheses, references), 2)
 
 
-def _print_row(name: str, row: dict[str, float], width: int) -> None:
-    print(f"{name:{width}}", *(f"{row[part]:{_column(part)}.2f}" for part in row), flush=True)
+def _check_same_sentences(option: str, runs: dict[str, dict[str, Pairs]]) -> None:
+    (first, wanted), *others = runs.items()
+    for name, parts in others:
+        for part in wanted:
+            if parts[part] != wanted[part]:
+                raise ValueError(
+                    f"{option} {first}: {name} is scored on other sentences of {part}. Use --data "
+                    "to score both on the same files."
+                )
 
 
-def _column(part: str) -> int:
-    return max(len(part), len("100.00"))
+def _scores(
+    metrics: dict[str, Any], hypotheses: list[str], pairs: Pairs, compared: list[str]
+) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
+    """(Scores with their 95% intervals by bootstrap, and the p-value of the difference from other
+    translations, unless these are the same; signatures).
+    """
+    paired_test = _optional.find("sacrebleu.significance", "text", "score").PairedTest
+    others = [("compared", compared)] if compared != hypotheses else []
+    references = [[reference for _, reference in pairs]]
+    resamples = max(100, min(1000, RESAMPLED // len(hypotheses)))
+    systems = [*others, ("run", hypotheses)]
+    test = paired_test(systems, metrics, references, test_type="bs", n_samples=resamples)
+    signatures, results = test()
+    found = {}
+    for name in signatures:
+        last = results[name][-1]
+        interval = [round(float(last.mean + side * last.ci), 2) for side in (-1, 1)]
+        found[name] = {"score": round(last.score, 2), "interval": interval}
+        if others:
+            found[name]["p_value"] = round(last.p_value, 4)
+    return found, {name: str(signature) for name, signature in signatures.items()}
+
+
+def _cell(score):
+    low, high = score["interval"]
+    p_value = f" p={score['p_value']:.3f}" if "p_value" in score else ""
+    return f"{score['score']:.2f} [{low:.2f}, {high:.2f}]{p_value}"
+
+
+def _print_row(columns, names, cells):
+    """Prints a line of the table, with names as wide as those in their columns."""
+    widths = [max(len(str(name)) for name in column) for column in columns]
+    names = (f"{name:{width}}" for name, width in zip(names, widths, strict=True))
+    print("  ".join((*names, *(f"{cell:31}" for cell in cells))).rstrip(), flush=True)

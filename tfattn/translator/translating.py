@@ -3,25 +3,55 @@
 import argparse
 import contextlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import keras
 
-from tfattn.decoding import BeamSearch, GreedySearch, Sampling, Search, rules, translation
-from tfattn.translator.corpus import Words
+from tfattn.decoding import (
+    BeamSearch,
+    GreedySearch,
+    PooledBeamSearch,
+    Sampling,
+    Search,
+    rules,
+    translation,
+)
+from tfattn.translator.corpus import Vocabulary
+from tfattn.translator.folder import Folder
 
 
-def search(options: argparse.Namespace) -> Search:
-    """The search selected by the options of a command."""
+def search(options: argparse.Namespace, published: Mapping[str, Any] | None = None) -> Search:
+    """The search selected by the options of a command, else the search of a published translator,
+    from the entry of its record.
+    """
     given = {name: getattr(options, option, None) for option, name in RULES.items()}
-    own = [getattr(rules, name)(n) for name, n in given.items() if n is not None]
+    used = [getattr(rules, name)(n) for name, n in given.items() if n is not None]
     if getattr(options, "sample", False):
         # The generator's state advances with each batch, so that equal lines get different samples.
         seed = keras.random.SeedGenerator(options.seed)
-        return Sampling(temperature=options.temperature, seed=seed, rules=own)
-    if options.beam == 1:
-        return GreedySearch(rules=own)
-    return BeamSearch(options.beam, options.length_penalty, rules=own)
+        return Sampling(temperature=options.temperature, seed=seed, rules=used)
+    if options.beam is None and published:
+        return PooledBeamSearch(**published, rules=used)
+    if options.beam in (None, 1):
+        return GreedySearch(rules=used)
+    num_results = getattr(options, "n_best", None) or 1
+    return BeamSearch(options.beam, options.length_penalty, num_results, rules=used)
+
+
+def published_search(options: argparse.Namespace, paths: Sequence[Path]) -> dict[str, Any] | None:
+    """The search that the first of the runs was published with, unless the options select one."""
+    if options.beam is not None or getattr(options, "sample", False):
+        return None
+    searches = [Folder(path).read_record().get("search") or None for path in paths]
+    if any(search != searches[0] for search in searches):
+        print(
+            "note: --ensemble: the runs were published with different searches; the search of "
+            f"{paths[0]} is used",
+            file=sys.stderr,
+        )
+    return searches[0]
 
 
 # From an option to the class in `tfattn.decoding.rules`.
@@ -33,8 +63,8 @@ RULES = {
 
 
 def settings(options: argparse.Namespace) -> dict[str, object]:
-    """The options given for `search` and `translate`, without those left at their defaults."""
-    found = {"beam": options.beam, "length_penalty": options.length_penalty}
+    """Beam, length penalty, and the other given options of `search` and `translate`."""
+    found = {"beam": options.beam or 1, "length_penalty": options.length_penalty}
     given = {name: getattr(options, name, None) for name in (*RULES, "max_length", "sentences")}
     return found | {name: value for name, value in given.items() if value is not None}
 
@@ -42,17 +72,27 @@ def settings(options: argparse.Namespace) -> dict[str, object]:
 def translate(
     model: keras.Model,
     sentences: Sequence[str],
-    words: list[Words],
+    vocabularies: list[Vocabulary],
     search: Search | None = None,
     progress: bool = False,
     max_length: int | None = None,
 ) -> list[str]:
     """The translations; the progress bar is written to standard error."""
+    call = translation.translate
+    return _translated(call, model, sentences, vocabularies, search, progress, max_length)
+
+
+def n_best(*arguments) -> list[list[translation.ScoredText]]:
+    """The translations that a search with beams found, with scores; arguments as in `translate`."""
+    return _translated(translation.translate_n_best, *arguments)
+
+
+def _translated(call, model, sentences, vocabularies, search, progress, max_length):
     with contextlib.redirect_stdout(sys.stderr) if progress else contextlib.nullcontext():
-        return translation.translate(
+        return call(
             model,
             sentences,
-            *words,
+            *vocabularies,
             search,
             batch_size=128,
             max_length=max_length,

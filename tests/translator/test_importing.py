@@ -1,0 +1,104 @@
+"""A published translator becomes a run: all commands work on it, and a training goes on from it."""
+
+import random
+
+import numpy as np
+import pytest
+
+import tfattn
+from tests.convert import marian_folders
+from tests.convert.published import write_published
+from tests.translator.command import result, status, translator, write_corpus
+from tfattn import convert, plot
+from tfattn.translator.folder import Folder
+from tfattn.translator.presets import PRESETS, Phase
+
+LINES = ["baké. fuma", ">>fra<< lo", "re"]
+
+
+@pytest.fixture(scope="module")
+def imported(tmp_path_factory):
+    """A folder with a published translator, and `run`, what `import` made of it."""
+    folder = tmp_path_factory.mktemp("imported")
+    (folder / "published").mkdir()
+    write_published(folder / "published")
+    languages = ("--languages", "en", "de")
+    translator("import", folder / "published", *languages, "--out", folder / "run")
+    return folder
+
+
+def test_the_run_translates_as_the_published_folder(imported, tmp_path, capsys):
+    (tmp_path / "lines").write_text("\n".join(LINES), encoding="utf-8")
+    limit = ("--max-length", 9)
+    translator("translate", tmp_path / "lines", *limit, "--out", imported / "run")
+    found = capsys.readouterr().out
+    model, *words = convert.load_marian(imported / "published")
+    search = convert.marian_search(imported / "published")
+    wanted = tfattn.translate(model, LINES, *words, search=search, max_length=9)
+    assert found == "".join(f"{line}\n" for line in wanted) and len(set(wanted)) > 1
+    write_corpus(tmp_path, list(zip(LINES, wanted, strict=True)), ["val"])
+    translator("score", "--data", tmp_path, *limit, "--out", imported / "run")
+    shown = result(capsys.readouterr().out)
+    (scores,), (own,) = shown["runs"].values(), shown["published"].values()
+    assert own == {"num_beams": 6, "length_penalty": 1.0, "early_stopping": False}
+    assert [scores["val"][name]["score"] for name in ("BLEU", "chrF2")] == [100.0, 100.0]
+
+
+@pytest.mark.slow
+def test_the_run_is_exported_and_shown(imported, tmp_path):
+    pytest.importorskip("ctranslate2")
+    to = ("--into", tmp_path / "engine", "--out", imported / "run")
+    translator("export", "--to", "ctranslate2", *to)
+    model, (source, target) = Folder(imported / "run").load_model()
+    served = convert.CTranslate2(tmp_path / "engine")
+    wanted = tfattn.translate(model, LINES, source, target, max_length=9)
+    assert served.translate(LINES, max_length=9) == wanted
+    ids = np.array([[*source.encode(LINES[0]), source.end_id]])
+    shown = [source.words[index] for index in ids[0]]
+    weights = tfattn.attention_weights(model, (ids, np.array([[target.begin_id, 5]])))
+    assert '"▁fu"' in plot.viewer(weights, shown, ["▁", "lo"]).page
+    search = tfattn.BeamSearch(2, return_trace=True)
+    state = model.encode(ids, max_length=4)
+    ids = {"begin_id": target.begin_id, "end_id": target.end_id}
+    plot.beam_tree(search(model.step, state, 1, 4, **ids).trace, target.words)
+
+
+def test_a_run_is_not_written_over_and_a_damaged_folder_writes_nothing(imported, refused, tmp_path):
+    run, published = imported / "run", imported / "published"
+    said = "already contains a run. Use --out to choose another folder."
+    assert said in refused("import", published, "--out", run, folder=tmp_path)
+    said = "load_marian: `config.json` must be in the folder."
+    assert said in refused("import", tmp_path, "--out", tmp_path / "new", folder=tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def pairs():
+    """Six pairs of four words."""
+    rng = random.Random(1)
+    own = marian_folders.words(1)
+    return [tuple(" ".join(rng.choices(own, k=4)) for _ in range(2)) for _ in range(6)]
+
+
+QUICK = PRESETS["transformer"]["finetune"]._replace(
+    tokens=600, phases=(Phase("plain", 10, peak=0.02, cooldown=1),), warmup=20, ema_window=5
+)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("dense_path")
+def test_training_goes_on_from_an_imported_run(imported, tmp_path, monkeypatch, capsys):
+    write_corpus(tmp_path, 40 * pairs(), ["train"])
+    write_corpus(tmp_path, pairs(), ["val"])
+    monkeypatch.setitem(PRESETS["transformer"], "finetune", QUICK)
+    monkeypatch.chdir(tmp_path)
+    run = imported / "run"
+    translator("score", "--data", tmp_path, "--out", run)
+    (before,) = result(capsys.readouterr().out)["runs"].values()
+    train = ("train", "--init", run, "--data", tmp_path, "--out", "tuned")
+    translator(*train)
+    tuned = result(capsys.readouterr().out)
+    assert tuned["bleu"] > before["val"]["BLEU"]["score"] + 20
+    model, words = Folder(tmp_path / "tuned").load_model()
+    assert [each.words for each in words] == [each.words for each in Folder(run).load_model()[1]]
+    assert status(*train, "--resume", "--init", tmp_path) == 1
+    assert "--init: the run in tuned was started with" in capsys.readouterr().err

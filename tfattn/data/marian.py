@@ -1,0 +1,166 @@
+"""The vocabulary of a published translator: sentencepiece cuts, a table has the ids."""
+
+import base64
+import contextlib
+import json
+import os
+import re
+from collections.abc import Iterable, Sequence
+
+from tfattn import _checks, _optional
+from tfattn._files import replacing
+from tfattn.data.tokenizers import SPACE
+from tfattn.data.vocabulary import written_ids
+
+MARIAN_FILE = b'{"sentencepiece"'  # how a file of `save` begins
+_CODE = re.compile("(>>.*?<<)?(.*)", re.DOTALL)
+# Spaces that `clean_up` removes, in this order.
+_SPACED = (" .", " ?", " !", " ,", " ' ", " n't", " 'm", " 's", " 've", " 're")
+
+
+class MarianVocabulary:
+    """A vocabulary of a sentencepiece model's subwords, with ids from a table.
+
+    Marian's translators in `transformers` have it: one table of ids for the subwords of two models,
+    and codes such as ">>fra<<", which name the target language at the beginning of a sentence.
+    Methods are as in `Vocabulary`. `convert.load_marian` makes both vocabularies of a folder.
+
+    Args:
+        model: bytes, a serialized sentencepiece model, which cuts sentences.
+        words: sequence of distinct str, all entries in the order of their ids; padding is the
+            first.
+        unknown_id, begin_id, end_id: distinct ints, ids of special words.
+        clean_up: whether `decode` removes the spaces before punctuation and English contractions.
+    Attributes:
+        words: tuple of str. "▁" marks the beginning of a word.
+    Raises:
+        ValueError: `model` is not a sentencepiece model; `words` has a word twice; an id is not in
+            it.
+        ImportError: sentencepiece is not installed.
+    Example:
+        >>> import pathlib, tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp(), "source.spm")
+        >>> tfattn.data.SubwordVocabulary.from_sentences(["a b"], size=9).save(path)
+        >>> words = ["<pad>", "</s>", "<unk>", ">>fra<<", "▁b", "▁a", "<bos>"]
+        >>> ids = {"unknown_id": 2, "begin_id": 6, "end_id": 1}
+        >>> vocabulary = MarianVocabulary(path.read_bytes(), words, **ids)
+        >>> vocabulary.encode(">>fra<< a b ☃")
+        [3, 5, 4, 2, 2]
+        >>> vocabulary.decode([6, 5, 4, 2, 1, 5])
+        'a b'
+
+    Source: Junczys-Dowmunt et al. 2018, arXiv:1804.00344, for Marian.
+    """
+
+    padding_id = 0
+
+    def __init__(
+        self,
+        model: bytes,
+        words: Sequence[str],
+        unknown_id: int,
+        begin_id: int,
+        end_id: int,
+        clean_up: bool = False,
+    ):
+        who = type(self).__name__
+        sentencepiece = _optional.find("sentencepiece", "marian", who)
+        self.words = tuple(_checks.strings(who, "words", words))
+        if len(set(self.words)) != len(self.words):
+            _checks.fail(who, "words", "hold no word twice", self.words[:9])
+        self.unknown_id, self.begin_id, self.end_id = unknown_id, begin_id, end_id
+        self.clean_up = _checks.boolean(who, "clean_up", clean_up)
+        special = [self.padding_id, unknown_id, begin_id, end_id]
+        for name, index in zip(("unknown_id", "begin_id", "end_id"), special[1:], strict=True):
+            _checks.positive_int(who, name, index)
+            if index >= len(self.words) or special.count(index) > 1:
+                _checks.fail(who, name, f"be an id of its own below {len(self.words)}", index)
+        self._processor = None
+        if isinstance(model, bytes) and model:
+            with contextlib.suppress(RuntimeError):
+                self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+        if self._processor is None:
+            received = model[:20] if isinstance(model, bytes) else model
+            _checks.fail(who, "model", "be a sentencepiece model, as bytes", received)
+        ordinary = enumerate(self.words)
+        self._ids = {word: index for index, word in ordinary if index not in special}
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    def encode(self, sentence: str) -> list[int]:
+        """The ids of a sentence's code and subwords, without begin or end.
+
+        Args:
+            sentence: str, text as it is: the model has its own normalization. A code counts only
+                as the first characters.
+        Returns:
+            A list of int; `unknown_id` for what the table does not have.
+        """
+        sentence = _checks.string("MarianVocabulary.encode", "sentence", sentence)
+        # An unpaired surrogate, as from a terminal of another encoding, becomes "?".
+        code, text = _CODE.fullmatch(sentence.encode("utf-8", "replace").decode("utf-8")).groups()
+        pieces = [] if code is None else [code]
+        pieces += self._processor.encode(text, out_type=str)
+        return [self._ids.get(piece, self.unknown_id) for piece in pieces]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Converts ids to a sentence.
+
+        Stops at the first end, and skips padding, begin and unknown words.
+
+        Args:
+            ids: iterable of int: a list, an array or a row of a tensor.
+        Returns:
+            The text of the subwords; spaces between them stay as they are.
+        Raises:
+            ValueError: an id lies outside the vocabulary.
+        """
+        pieces = []
+        for index in written_ids("MarianVocabulary.decode", self, ids):
+            if index != self.unknown_id:
+                pieces.append(self.words[index])
+        # The model leaves the mark in pieces that only the table has.
+        text = self._processor.decode_pieces(pieces).replace(SPACE, " ").strip()
+        for spaced in _SPACED if self.clean_up else ():
+            text = text.replace(spaced, spaced.strip())
+        return text
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Saves the vocabulary as a JSON file, for `load`.
+
+        Args:
+            path: path of the file; an existing file is replaced.
+        """
+        path = _checks.path("MarianVocabulary.save", "path", path)
+        model = base64.b64encode(self._processor.serialized_model_proto()).decode("ascii")
+        names = ("words", "unknown_id", "begin_id", "end_id", "clean_up")
+        content = {"sentencepiece": model, **{name: getattr(self, name) for name in names}}
+        with replacing(path) as unfinished:
+            unfinished.write_text(json.dumps(content) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: str | os.PathLike) -> "MarianVocabulary":
+        """Loads a vocabulary from a file of `save`.
+
+        Args:
+            path: path of the file.
+        Returns:
+            A `MarianVocabulary` with the same ids.
+        Raises:
+            FileNotFoundError: the file does not exist.
+            ValueError: the file has another format.
+            ImportError: sentencepiece is not installed.
+        """
+        who = "MarianVocabulary.load"
+        path = _checks.path(who, "path", path)
+        if not os.path.isfile(path):
+            _checks.fail(who, "path", "name an existing file", path, error=FileNotFoundError)
+        try:
+            with open(path, encoding="utf-8") as file:
+                content = json.load(file)
+            model = base64.b64decode(content.pop("sentencepiece"), validate=True)
+            return cls(model, **content)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            expected = "name a file that `MarianVocabulary.save` wrote"
+            return _checks.fail(who, "path", expected, path)

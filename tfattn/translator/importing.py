@@ -1,0 +1,24 @@
+"""A run's folder from a published translator."""
+
+import argparse
+
+from tfattn import convert
+from tfattn.translator.folder import SEARCH, Folder
+
+
+def import_folder(options: argparse.Namespace) -> None:
+    """Writes the folder's model and vocabularies to a new run, and prints its path."""
+    folder = Folder(options.out)
+    folder.take()
+    if folder.record.exists() or folder.model.exists():
+        raise ValueError(
+            f"{folder.path} already contains a run. Use --out to choose another folder."
+        )
+    model, *vocabularies = convert.load_marian(options.folder)
+    search = convert.marian_search(options.folder)
+    folder.take(new=True)
+    folder.save_vocabularies(vocabularies)
+    published = {name: getattr(search, name) for name in SEARCH if hasattr(search, name)}
+    folder.add_to_record(settings={"languages": list(options.languages)}, search=published)
+    folder.save_model(model, vocabularies)
+    print(f"model: {folder.path}")
