@@ -1,0 +1,94 @@
+"""Exercises on attention that check themselves, in English and Chinese.
+
+An exercise is a function to write. Its checker calls it with fresh random inputs, compares each
+result with that of a few lines of NumPy, and says the first difference.
+
+    python -m tfattn.exercises                        # lists them
+    python -m tfattn.exercises open masked_softmax    # writes masked_softmax.py, to be filled in
+    python -m tfattn.exercises check masked_softmax
+"""
+
+import difflib
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+from tfattn import _checks
+from tfattn.exercises.checking import fault
+from tfattn.exercises.exercise import LANGUAGES, Exercise
+
+__all__ = ["Exercise", "check", "get", "names"]
+
+# In the order of the tutorials. They are imported when an exercise is asked for.
+_CHAPTERS = ("pooling", "scores", "heads", "order", "blocks", "masks", "decoding")
+_exercises: dict[str, Exercise] = {}
+
+
+def _all() -> dict[str, Exercise]:
+    if not _exercises:
+        for chapter in _CHAPTERS:
+            for thing in vars(importlib.import_module(f"tfattn.exercises.{chapter}")).values():
+                if isinstance(thing, Exercise):
+                    _exercises[thing.name] = thing
+    return _exercises
+
+
+def names() -> list[str]:
+    """The names of all exercises, in the order of the tutorials.
+
+    Example:
+        >>> tfattn.exercises.names()[0]
+        'attention_pooling'
+    """
+    return list(_all())
+
+
+def get(name: str) -> Exercise:
+    """The exercise of a name.
+
+    Args:
+        name: one of `names()`.
+    Raises:
+        ValueError: no exercise has this name.
+    Example:
+        >>> tfattn.exercises.get("causal_mask").title.en
+        'The causal mask'
+    """
+    if not isinstance(name, str) or name not in _all():
+        near = difflib.get_close_matches(str(name), _all(), n=1, cutoff=0.6)
+        hint = f" such as {near[0]!r}," if near else ""
+        _checks.fail("exercises.get", "name", f"name an exercise,{hint} see names()", name)
+    return _all()[name]
+
+
+def check(
+    name: str, function: Callable[..., Any], *, language: str = "en", seed: int | None = None
+) -> bool:
+    """Checks an answer on random inputs and prints one sentence: it is right, or where it differs.
+
+    Args:
+        name: one of `names()`.
+        function: the answer: from the arguments of the exercise, NumPy arrays and numbers, to
+            arrays of NumPy or tensors of Keras's backend.
+        language: of the sentence: "en" or "zh".
+        seed: of the inputs. Defaults to another one for each call.
+    Returns:
+        Whether the answer is right.
+    Raises:
+        ValueError: no exercise has this name; `function` cannot be called.
+    Example:
+        >>> def causal_mask(num_queries, num_keys):
+        ...     return np.tri(num_queries, num_keys) > 0
+        >>> tfattn.exercises.check("causal_mask", causal_mask, seed=0)
+        causal_mask is not right yet: with num_queries=3, num_keys=5, at index (0, 1), wanted True,
+        given False. The inputs: tfattn.exercises.get('causal_mask').cases(0)[1]
+        False
+    """
+    exercise = get(name)
+    if not callable(function):
+        _checks.fail("exercises.check", "function", "be callable", function)
+    if language not in LANGUAGES:
+        _checks.fail("exercises.check", "language", f"be one of {LANGUAGES}", language)
+    found = fault(exercise, function, language, _checks.seed("exercises.check", seed))
+    print(found or exercise.praise(language))
+    return found is None

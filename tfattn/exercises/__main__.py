@@ -1,0 +1,112 @@
+"""The commands of `python -m tfattn.exercises`."""
+
+import argparse
+import itertools
+import runpy
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+
+from tfattn._files import replacing
+from tfattn._program import INTERRUPTED, restore_interrupts
+from tfattn.exercises import LANGUAGES, check, get, names
+
+FAILED = 1  # argparse exits with 2 for invalid arguments
+
+
+def _parser():
+    parser = argparse.ArgumentParser(
+        prog="python -m tfattn.exercises",
+        description="Exercises on attention that check themselves. Without a command: lists them.",
+    )
+    language = {"choices": LANGUAGES, "default": "en", "help": "of all texts (default: en)"}
+    parser.add_argument("--language", **language)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    for name, words in (
+        ("list", "list all exercises"),
+        ("open", "write the file of an exercise into this folder"),
+        ("hint", "show the hints of an exercise, by default the first one"),
+        ("check", "check an answer: a file, or a name for NAME.py in this folder"),
+    ):
+        command = commands.add_parser(name, help=words, description=words.capitalize() + ".")
+        command.add_argument("--language", **{**language, "default": argparse.SUPPRESS})
+        if name == "check":
+            command.add_argument("target", metavar="FILE_OR_NAME")
+        elif name != "list":
+            command.add_argument("name", metavar="NAME")
+        if name == "hint":
+            command.add_argument("--number", type=int, default=1, help="how many (default: 1)")
+    return parser
+
+
+def _list(language):
+    exercises = [get(name) for name in names()]
+    for tutorial, group in itertools.groupby(exercises, lambda exercise: exercise.tutorial):
+        print(tutorial)
+        for exercise in group:
+            print(f"  {exercise.name:24}{exercise.title.of(language)}")
+
+
+def _open(name, language):
+    path = Path(f"{name}.py")
+    text = get(name).stub(language)
+    if path.exists():
+        raise ValueError(f"{path} exists already and was left as it is")
+    with replacing(path) as unfinished:
+        unfinished.write_text(text, encoding="utf-8")
+    print(path)
+
+
+def _hint(name, number, language):
+    hints = get(name).hints
+    for place, hint in enumerate(hints[: max(number, 1)], 1):
+        print(f"{place}/{len(hints)}  {hint.of(language)}")
+
+
+def _check(target, language):
+    path = Path(target if target.endswith(".py") else f"{target}.py")
+    if not target.endswith(".py"):
+        get(target)
+    if not path.is_file():
+        raise ValueError(f"{path} is not there; `open {path.stem}` writes it")
+    try:
+        found = runpy.run_path(str(path))
+    except Exception as error:  # the file's own
+        frames = traceback.extract_tb(error.__traceback__)
+        lines = [each.lineno for each in frames if each.filename == str(path)] or ["?"]
+        line = error.lineno if isinstance(error, SyntaxError) else lines[-1]
+        raise ValueError(f"{path}, line {line}: {type(error).__name__}: {error}") from None
+    answers = [name for name in names() if callable(found.get(name))]
+    if not answers:
+        raise ValueError(f"{path} defines no function with the name of an exercise")
+    return all([check(name, found[name], language=language) for name in answers])
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs a command and returns its exit status: 0, or 1 if an answer is wrong or an error came.
+
+    Args:
+        arguments: of the command line. Defaults to `sys.argv[1:]`.
+    """
+    options = _parser().parse_args(arguments)
+    restore_interrupts()
+    try:
+        if options.command == "open":
+            _open(options.name, options.language)
+        elif options.command == "hint":
+            _hint(options.name, options.number, options.language)
+        elif options.command == "check":
+            return 0 if _check(options.target, options.language) else FAILED
+        else:
+            _list(options.language)
+    except (OSError, ValueError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return FAILED
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

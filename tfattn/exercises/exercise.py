@@ -1,0 +1,105 @@
+"""An exercise: what is to be written, hints, random inputs, and the answer in NumPy."""
+
+import inspect
+import textwrap
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+LANGUAGES = ("en", "zh")
+
+
+class Text(NamedTuple):
+    """The same words in English and in Chinese."""
+
+    en: str
+    zh: str
+
+    def of(self, language: str) -> str:
+        """The words in a language, "en" or "zh"."""
+        return getattr(self, language)
+
+
+_STUB = '''"""{title}
+
+{statement}
+
+{commands}
+"""
+
+import numpy as np
+
+
+def {name}{signature}:
+    raise NotImplementedError
+'''
+_COMMANDS = Text(
+    """\
+Tutorial: {tutorial}
+Hints:    python -m tfattn.exercises hint {name}
+Check:    python -m tfattn.exercises check {name}.py""",
+    """\
+教程：{tutorial}
+提示：python -m tfattn.exercises hint {name} --language zh
+检查：python -m tfattn.exercises check {name}.py --language zh""",
+)
+_PRAISE = Text(
+    "{name} is right, on {count} random inputs.", "{name} 正确：{count} 组随机输入都通过。"
+)
+
+
+class Exercise(NamedTuple):
+    """A function to write, and what is needed to explain and to check it.
+
+    Attributes:
+        name: of the function.   tutorial: name of its page, such as "masked_attention".
+        title, statement: in both languages.   hints: from a nudge to nearly the answer.
+        draw: from a random generator to several tuples of inputs.
+        oracle: the answer in NumPy; its arguments are those of the function.
+        tolerance: how far a number may be off, relative to 1 plus its size.
+    Example:
+        >>> tfattn.exercises.get("split_heads").hints[0].en
+        'In memory, the features of a token lie side by side: first those of head 0.'
+    """
+
+    name: str
+    tutorial: str
+    title: Text
+    statement: Text
+    hints: tuple[Text, ...]
+    draw: Callable[[np.random.Generator], Iterator[tuple[Any, ...]]]
+    oracle: Callable[..., Any]
+    tolerance: float = 1e-4
+
+    @property
+    def arguments(self) -> list[str]:
+        """The names of the function's arguments."""
+        return list(inspect.signature(self.oracle).parameters)
+
+    def cases(self, seed: int) -> list[tuple[Any, ...]]:
+        """The inputs of a seed: for each case the function's arguments."""
+        return list(self.draw(np.random.default_rng(seed)))
+
+    def stub(self, language: str = "en") -> str:
+        """The text of a file with the statement and a function to fill in."""
+        return _STUB.format(
+            title=self.title.of(language),
+            statement=textwrap.dedent(self.statement.of(language)).strip(),
+            commands=_COMMANDS.of(language).format(name=self.name, tutorial=self.tutorial),
+            name=self.name,
+            signature=inspect.signature(self.oracle),
+        )
+
+    def praise(self, language: str = "en") -> str:
+        """The sentence about an answer that is right."""
+        return _PRAISE.of(language).format(name=self.name, count=len(self.cases(0)))
+
+
+def exercise(**parts: Any) -> Callable[[Callable[..., Any]], Exercise]:
+    """Makes an exercise of the function that answers it; `parts` are the other attributes."""
+
+    def of(oracle: Callable[..., Any]) -> Exercise:
+        return Exercise(name=oracle.__name__, oracle=oracle, **parts)
+
+    return of
