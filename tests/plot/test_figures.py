@@ -401,7 +401,7 @@ DRAWINGS = {
     "regression_fit": {"x": X, "y": X, "queries": QUERIES, "predictions": QUERIES},
     "surface": {"x": range(5), "y": range(3), "heights": weights(3, 5)},
 }
-PAGES = {"Viewer", "beam_viewer", "save_viewer", "viewer"}  # HTML, without matplotlib
+PAGES = {"Viewer", "beam_viewer", "viewer"}  # HTML, without matplotlib
 MANY = {"head_grid", "mask_pictures", "positions"}  # make axes of their own
 
 
@@ -521,8 +521,8 @@ REFUSED = [
     ),
     (
         "loss_curve",
-        {"history": {"accuracy": [1.0]}},
-        r"""`history` must hold "loss". Received: history=\['accuracy'\]""",
+        {"history": {"accuracy": [1.0], 1: [1.0]}},
+        r"`history` must have the entry 'loss'\. Received: history=\['1', 'accuracy'\]",
     ),
     ("loss_curve", {"history": [[1.0], [2.0]]}, r"`history` must have shape \(epochs,\)"),
     ("mask_pictures", {"masks": weights(2, 2)}, "`masks` must be boolean, .*masks='float64'"),

@@ -79,7 +79,7 @@ def test_a_font_with_one_weight_is_taken_for_regular_text():
     font_manager.fontManager.ttflist[:] = [
         font for font in font_manager.fontManager.ttflist if font.name != entry.name
     ] + [entry]
-    fonts._call_regular(entry)
+    fonts._add_regular(entry)
     weights = [f.weight for f in font_manager.fontManager.ttflist if f.name == entry.name]
     assert fonts.REGULAR in weights
 

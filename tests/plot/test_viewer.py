@@ -10,9 +10,11 @@ import pytest
 
 import tfattn
 from tfattn import plot
+from tfattn.convert.page import page as translator_page
+from tfattn.plot import page
 
 B, H, T, S = 2, 3, 5, 7
-VIEWS = ["Encoder", "Between", "Decoder"]
+VIEWS = ["encoder", "cross", "decoder"]
 SOURCE = ["the", "small", "cat", "does", "not", "sleep", "."]  # S words
 TARGET = ["le", "chat", "ne", "dort", "pas"]  # T words
 
@@ -62,7 +64,7 @@ def data(viewer):
 
 def views(viewer):
     """View to the paths of its layers."""
-    return {v["name"]: [layer["path"] for layer in v["layers"]] for v in data(viewer)["views"]}
+    return {v["kind"]: [layer["path"] for layer in v["layers"]] for v in data(viewer)["views"]}
 
 
 def ends(paths):
@@ -76,9 +78,9 @@ def ends(paths):
 def test_layers_of_a_transformer_are_told_apart(queries, keys):
     shown = views(plot.viewer(transformer(2, queries, keys), SOURCE, TARGET))
     assert list(shown) == VIEWS
-    assert ends(shown["Encoder"]) == [f"encoder/block_{i}/self_attention" for i in (0, 1)]
-    assert ends(shown["Between"]) == [f"decoder/block_{i}/cross_attention" for i in (0, 1)]
-    assert ends(shown["Decoder"]) == [f"decoder/block_{i}/self_attention" for i in (0, 1)]
+    assert ends(shown["encoder"]) == [f"encoder/block_{i}/self_attention" for i in (0, 1)]
+    assert ends(shown["cross"]) == [f"decoder/block_{i}/cross_attention" for i in (0, 1)]
+    assert ends(shown["decoder"]) == [f"decoder/block_{i}/self_attention" for i in (0, 1)]
 
 
 def test_sizes_or_else_the_order_identify_layers_without_a_name():
@@ -89,33 +91,33 @@ def test_sizes_or_else_the_order_identify_layers_without_a_name():
         "d": weights(B, T, S),
     }
     shown = views(plot.viewer(collected, SOURCE, TARGET))
-    assert shown == {"Encoder": ["a"], "Between": ["c", "d"], "Decoder": ["b"]}
+    assert shown == {"encoder": ["a"], "cross": ["c", "d"], "decoder": ["b"]}
     # in the order of a Transformer
     collected = {name: weights(B, H, S, S) for name in "abcdef"}
     shown = views(plot.viewer(collected, SOURCE, SOURCE[::-1]))
-    assert shown == {"Encoder": ["a", "b"], "Between": ["d", "f"], "Decoder": ["c", "e"]}
+    assert shown == {"encoder": ["a", "b"], "cross": ["d", "f"], "decoder": ["c", "e"]}
 
 
 @pytest.mark.parametrize("queries, keys", [(T, S), (S, S)])
 def test_a_recurrent_decoder_attends_from_target_to_source(queries, keys):
     viewer = plot.viewer({"seq2seq/decoder": weights(B, queries, keys)}, SOURCE, TARGET)
-    assert views(viewer) == {"Between": ["seq2seq/decoder"]}
+    assert views(viewer) == {"cross": ["seq2seq/decoder"]}
     (view,) = data(viewer)["views"]
     assert (view["queries"], view["keys"]) == ("target", "source")
     assert len(view["layers"][0]["heads"]) == 1
 
 
 @pytest.mark.parametrize(
-    "path, name",
+    "path, kind",
     [
-        ("lm/decoder/block_0/self_attention", "Decoder"),
-        ("encoder/block_0/self_attention", "Encoder"),
-        ("multi_head_attention", "Self-attention"),
+        ("lm/decoder/block_0/self_attention", "decoder"),
+        ("encoder/block_0/self_attention", "encoder"),
+        ("multi_head_attention", "self"),
     ],
 )
-def test_a_model_of_one_sentence_attends_to_its_own_words(path, name):
+def test_a_model_of_one_sentence_attends_to_its_own_words(path, kind):
     viewer = plot.viewer({path: weights(B, H, S, S)}, SOURCE)
-    assert views(viewer) == {name: [path]}
+    assert views(viewer) == {kind: [path]}
     (view,) = data(viewer)["views"]
     assert (view["queries"], view["keys"]) == ("source", "source")
     assert data(viewer)["words"] == {"source": SOURCE}
@@ -124,9 +126,9 @@ def test_a_model_of_one_sentence_attends_to_its_own_words(path, name):
 def test_the_decoder_attends_to_its_inputs():
     read = ["<begin>", *TARGET[:-1]]
     shown = data(plot.viewer(transformer(), SOURCE, TARGET, read))
-    sides = {view["name"]: (view["queries"], view["keys"]) for view in shown["views"]}
-    assert sides["Decoder"] == ("target", "target_in")
-    assert sides["Between"] == ("target", "source")
+    sides = {view["kind"]: (view["queries"], view["keys"]) for view in shown["views"]}
+    assert sides["decoder"] == ("target", "target_in")
+    assert sides["cross"] == ("target", "source")
     assert shown["words"]["target_in"] == read
 
 
@@ -190,13 +192,28 @@ def test_a_title_is_text_and_the_page_names_no_other_file():
     assert not re.search(r"url\(|@import|fetch\(|https?://(?!www\.w3\.org/2000/svg)", viewer.page)
 
 
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda: page.filled("viewer.html", [], "title"),
+        lambda: page.filled("beams.html", [], "title"),
+        lambda: page.fill(translator_page._template(), {}, "title"),
+    ],
+    ids=["viewer", "beams", "translator"],
+)
+def test_pages_have_the_common_styles_once(write):
+    common = page._read("page.css")
+    own, again = write().split(common)
+    declarations = {line for line in common.splitlines() if ": " in line}
+    assert not declarations & {*own.splitlines(), *again.splitlines()}
+
+
 def test_the_page_is_written_to_a_file(tmp_path):
     words = ["那", "只", "小", "黑", "猫", "睡", "觉"]
     viewer = plot.viewer({"a": weights(1, S, S)}, words, title="注意力")
     viewer.save(tmp_path / "viewer.html")
-    plot.save_viewer(tmp_path / "again.html", {"a": weights(1, S, S)}, words, title="注意力")
     text = (tmp_path / "viewer.html").read_text("utf-8")
-    assert text == (tmp_path / "again.html").read_text("utf-8") == viewer.page
+    assert text == viewer.page
     assert "黑" in text and "<title>注意力</title>" in text
 
 
@@ -235,7 +252,12 @@ def test_six_layers_of_eight_heads_and_sixty_words_take_two_megabytes():
             {"weights": {"a": np.full((B, T, S), -0.5)}},
             "`weights['a']` must hold finite numbers of at least 0. Received: weights['a']=-0.5",
         ),
+        (
+            {"weights": {"a": np.ones((B, 0, T, S))}},  # no heads
+            "`weights['a']` must hold at least one number. Received: weights['a']=(2, 0, 5, 7)",
+        ),
         ({"row": 2}, "`row` must be below the batch size of weights['a'], 2. Received: row=2"),
+        ({"language": "fr"}, '`language` must be "en" or "zh". Received: language=\'fr\''),
         ({"source": []}, "`source` must hold at least one word"),
         ({"target_in": ["le"]}, "`target_in` must have as many words as `target`, which has 5"),
         (

@@ -1,11 +1,7 @@
-"""The viewer in a real browser, a headless Chromium driven by Playwright.
+"""The viewer in a real browser."""
 
-Without one these tests are skipped, and say what to install. Where the environment variable `CI` is
-set they fail instead.
-"""
-
-import os
-import shutil
+import html
+import re
 
 import numpy as np
 import pytest
@@ -17,31 +13,6 @@ from tfattn import plot
 pytestmark = pytest.mark.slow
 
 COLOR = "element => getComputedStyle(element).backgroundColor"
-
-
-def missing(what, how):
-    """Skips the test, or fails it in CI."""
-    (pytest.fail if os.environ.get("CI") else pytest.skip)(f"the viewer's tests need {what}: {how}")
-
-
-@pytest.fixture(scope="module")
-def browser():
-    try:
-        from playwright import sync_api
-    except ImportError:
-        missing("Playwright", 'pip install "tfattn[test]"')
-    with sync_api.sync_playwright() as playwright:
-        path = shutil.which("chromium")  # Debian's; else the one that Playwright installs
-        # Chromium's sandbox does not work for root.
-        arguments = ["--no-sandbox"] if getattr(os, "geteuid", lambda: 1)() == 0 else []
-        try:
-            browser = playwright.chromium.launch(executable_path=path, args=arguments)
-        except sync_api.Error as error:
-            reason = str(error).splitlines()[0]
-            how = f"apt-get install chromium, or python -m playwright install chromium ({reason})"
-            missing("Chromium", how)
-        yield browser
-        browser.close()
 
 
 def known():
@@ -62,30 +33,16 @@ READ = ["<begin>", *TARGET[:-1]]
 
 
 @pytest.fixture
-def opened(browser, tmp_path):
-    """Opens a viewer in a new window, and closes it at the end; nothing may go wrong or go out."""
-    contexts, faults = [], []
+def opened(open_file, tmp_path):
+    """Opens a viewer in a new window."""
 
-    def open_page(viewer=None, width=1280, height=900, **options):
+    def open_page(viewer=None, **options):
         path = tmp_path / "viewer.html"
         (viewer or plot.viewer(known(), SOURCE, TARGET, READ)).save(path)
-        context = browser.new_context(viewport={"width": width, "height": height}, **options)
-        contexts.append(context)
-        page = context.new_page()
-        page.set_default_timeout(10_000)
-        page.on("pageerror", lambda error: faults.append(str(error)))
-        page.on("console", lambda line: faults.append(line.text))
-        page.on("dialog", lambda dialog: (faults.append(dialog.message), dialog.dismiss()))
-        page.on("request", lambda request: faults.append(request.url))
-        page.goto(path.as_uri())
-        assert faults.pop(0) == path.as_uri()  # the page itself
-        return page
+        return open_file(path, **options)
 
-    open_page.faults = faults
-    yield open_page
-    for context in contexts:
-        context.close()
-    assert faults == []
+    open_page.faults = open_file.faults
+    return open_page
 
 
 def word(page, side, text):
@@ -144,10 +101,10 @@ def test_another_head_and_another_layer_show_their_weights(opened):
     assert numbers(page, "keys") == ["", "", "75%", "25%", "", "", ""]
     choose(page, "head", "2")
     assert numbers(page, "keys") == ["", "", "75%", "", "", "25%", ""]
-    assert "layer 1, head 2" in page.locator("#matrix h2").inner_text()
+    assert "Layer 1, head 2" in page.locator("#matrix h2").inner_text()
     choose(page, "layer", "0")
     assert numbers(page, "keys") == ["", "", "", "", "", "", "100%"]
-    assert "layer 0, head 2" in page.locator("#matrix h2").inner_text()
+    assert "Layer 0, head 2" in page.locator("#matrix h2").inner_text()
     assert "model/decoder/block_0/cross_attention" in page.locator("#matrix h2").inner_text()
 
 
@@ -156,9 +113,9 @@ def test_all_heads_and_views_are_there_to_choose_from_with_roles_and_names(opene
     assert page.get_by_role("option").count() == T + S
     assert page.get_by_role("listbox", name="Queries").count() == 1
     assert page.get_by_role("listbox", name="Keys").count() == 1
-    assert page.get_by_role("radio", name="Encoder").count() == 1
+    assert page.get_by_role("radio", name="Encoder", exact=True).count() == 1
     assert page.get_by_role("group", name="Layer").count() == 1
-    assert page.get_by_role("img", name="Weights of Between: layer 1").count() == 1
+    assert page.get_by_role("img", name="Weights of Encoder–decoder · Layer 1").count() == 1
     assert page.locator(".head").count() == 2 * H
     button = page.get_by_role("button", name="Layer 0, head 1")
     button.click()
@@ -175,7 +132,7 @@ def test_all_heads_and_views_are_there_to_choose_from_with_roles_and_names(opene
     for name, queries, keys in (
         ("Encoder", SOURCE, SOURCE),
         ("Decoder", TARGET, READ),
-        ("Between", TARGET, SOURCE),
+        ("Encoder–decoder", TARGET, SOURCE),
     ):
         choose(page, "attention", name)
         assert sentence["queries"].all_text_contents() == queries
@@ -280,6 +237,53 @@ def test_chinese_words_are_shown(opened):
     assert not page.locator("#overview").is_visible()
     word(page, "keys", "猫").hover()
     assert page.locator("#question").inner_text() == "“猫” is attended to by"
+
+
+def test_labels_are_chinese_where_that_is_asked_for(opened):
+    page = opened(plot.viewer(known(), SOURCE, TARGET, READ, language="zh"))
+    assert page.evaluate("document.documentElement.lang") == "zh-CN"
+    assert page.get_by_role("radio", name="编码器-解码器").is_checked()
+    word(page, "queries", "chat").hover()
+    assert page.locator("#question").inner_text() == "“chat”所注意的词"
+    assert page.locator("#spoken").text_content() == "“chat”注意 cat 75%、does 8.3%、not 8.3%"
+    choose(page, "attention", "解码器")
+    own = {*SOURCE, *TARGET, *READ, "Attention weights by word", "Esc"}
+    english = page.evaluate("""() => [
+      ...document.querySelectorAll("[aria-label]")].map((it) => it.ariaLabel
+    ).concat(document.body.innerText.split("\\n"))""")
+    paths = [text for text in english if "decoder/" not in text]
+    left = {word for text in paths for word in re.findall("[A-Za-z]{2,}", text)}
+    assert left <= {part for text in own for part in re.findall("[A-Za-z]{2,}", text)}
+
+
+def test_words_that_do_not_fit_in_a_row_stand_in_columns_beside_the_lines(opened):
+    page = opened(width=375, height=720)
+    words_of = {side: page.locator(f"#{side} .word") for side in ("queries", "keys")}
+    boxes = {side: [it.bounding_box() for it in words.all()] for side, words in words_of.items()}
+    right = max(box["x"] + box["width"] for box in boxes["queries"])
+    left = min(box["x"] for box in boxes["keys"])
+    assert right < left
+    word(page, "queries", "chat").click()
+    assert lines(page) == 4
+    ends = page.locator("#lines path").evaluate_all("""paths => paths.map((path) => {
+      const start = path.ownerSVGElement.getBoundingClientRect().left + path.getBBox().x;
+      return [start, start + path.getBBox().width];
+    })""")
+    np.testing.assert_allclose(ends, [[right, left]] * 4, atol=1)
+    page.set_viewport_size({"width": 1280, "height": 720})
+    page.wait_for_function("!document.querySelector('.columns')")
+    tops = {it.bounding_box()["y"] for it in words_of["queries"].all()}
+    assert len(tops) == 1
+
+
+def test_a_page_around_it_learns_its_height(opened):
+    page = plot.viewer(known(), SOURCE, TARGET).page
+    around = f"""<!doctype html><title>around</title>
+    <iframe srcdoc="{html.escape(page)}" sandbox="allow-scripts"></iframe>
+    <script>addEventListener("message", ({{data}}) => (window.told = data.viewerHeight))</script>"""
+    page = opened(plot.Viewer(around))
+    opened.faults.clear()  # the frame's own address
+    page.wait_for_function("window.told > 500")
 
 
 def test_a_notebook_runs_it_in_a_frame(opened):

@@ -7,8 +7,8 @@
 
 Each function that draws returns a `matplotlib.figure.Figure`. It does not use pyplot, so pyplot's
 backend and open figures do not change. matplotlib is imported with the first figure; an ImportError
-names the package to install. `viewer`, `save_viewer` and `beam_viewer` need no matplotlib: they
-make an interactive page for a browser.
+names the package to install. `viewer` and `beam_viewer` need no matplotlib: they make interactive
+pages for a browser.
 """
 
 from tfattn.plot.bars import bars
@@ -23,7 +23,7 @@ from tfattn.plot.masks import mask_pictures
 from tfattn.plot.positions import positions
 from tfattn.plot.regression import regression_fit
 from tfattn.plot.surface import surface
-from tfattn.plot.viewer import Viewer, save_viewer, viewer
+from tfattn.plot.viewer import Viewer, viewer
 
 __all__ = [
     "Viewer",
@@ -38,7 +38,6 @@ __all__ = [
     "mask_pictures",
     "positions",
     "regression_fit",
-    "save_viewer",
     "surface",
     "viewer",
 ]

@@ -78,8 +78,8 @@ def bars(
         axes.axhline(0.0, color="0.2", linewidth=0.8)
     axes.margins(x=0.02)
     space = canvas.inches(axes)[0] / count
-    turned = canvas.longest(labels) * canvas.LETTER * 1.1 > space
-    canvas.word_ticks(axes.xaxis, labels, size=canvas.SMALL + 1, room=space, turned=turned)
+    rotated = canvas.longest(labels) * canvas.LETTER * 1.1 > space
+    canvas.word_ticks(axes.xaxis, labels, size=canvas.SMALL + 1, room=space, rotated=rotated)
     if isinstance(series, Mapping):
         canvas.legend(axes)
     return canvas.finished(axes)

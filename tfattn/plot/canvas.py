@@ -154,7 +154,7 @@ def word_ticks(
     places: Sequence[float] | None = None,
     size: float = SMALL,
     room: float | None = None,
-    turned: bool | None = None,
+    rotated: bool | None = None,
 ) -> None:
     """Words along an axis.
 
@@ -164,17 +164,17 @@ def word_ticks(
         places: N positions. Defaults to 0 … N − 1.
         size: font size in points.
         room: inches per word; for small values some words are left out.
-        turned: whether to rotate words along the x axis. Defaults to words of more than two
+        rotated: whether to rotate words along the x axis. Defaults to words of more than two
             letters.
     """
     step = 1 if room is None else max(1, math.ceil(size / 50 / room))
     places = range(len(labels)) if places is None else places
-    if turned is None:
-        turned = longest(labels) > 2
-    turning = {"rotation": 60, "ha": "right", "rotation_mode": "anchor"}
-    turning = turning if turned and axis.axis_name == "x" else {}
+    if rotated is None:
+        rotated = longest(labels) > 2
+    rotation = {"rotation": 60, "ha": "right", "rotation_mode": "anchor"}
+    rotation = rotation if rotated and axis.axis_name == "x" else {}
     # Words with dollar signs are not formulas.
-    axis.set_ticks(places[::step], labels[::step], parse_math=False, **turning)
+    axis.set_ticks(places[::step], labels[::step], parse_math=False, **rotation)
     axis.set_tick_params(labelsize=size, length=2)
 
 
@@ -189,7 +189,7 @@ def longest(words: Iterable[str] | None) -> int:
 
 
 def labels(
-    who: str, argument: str, value: Iterable | None, count: int, of_what: str
+    who: str, argument: str, value: Iterable | None, count: int, item: str
 ) -> list[str] | None:
     """`value` as `count` strings."""
     if value is None:
@@ -198,7 +198,7 @@ def labels(
         _checks.fail(who, argument, "be a sequence of labels, or None", value)
     found = [str(label) for label in value]
     if len(found) != count:
-        _checks.fail(who, argument, f"hold one label per {of_what}, {count}", found)
+        _checks.fail(who, argument, f"hold one label per {item}, {count}", found)
     return found
 
 
@@ -219,23 +219,18 @@ def check_format(who: str, number_format: Any) -> None:
         _checks.fail(who, "number_format", expected, number_format)
 
 
-def as_floats(who: str, argument: str, value: ArrayLike, letters: str) -> np.ndarray:
-    """`value` as a float array; raises unless it has real numbers."""
+def numbers(
+    who: str, argument: str, value: ArrayLike, ranks: Collection[int], letters: str
+) -> np.ndarray:
+    """`value` as a float array; raises unless it has real numbers, one of `ranks`, and entries."""
     try:
         array = np.asarray(value)
         # A cast would lose information of text, complex numbers or objects.
         if array.dtype.kind in "OSUc":
             raise TypeError
-        return array.astype("float64")
+        array = array.astype("float64")
     except (TypeError, ValueError):
-        return _checks.fail(who, argument, f"hold numbers, in the shape {letters}", value)
-
-
-def numbers(
-    who: str, argument: str, value: ArrayLike, ranks: Collection[int], letters: str
-) -> np.ndarray:
-    """`value` as a float array; raises unless it has one of `ranks` and is not empty."""
-    array = as_floats(who, argument, value, letters)
+        _checks.fail(who, argument, f"hold numbers, in the shape {letters}", value)
     _checks.rank(who, argument, array.shape, ranks, letters)
     if not array.size:
         _checks.fail(who, argument, "hold at least one number", array.shape)

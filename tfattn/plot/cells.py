@@ -36,7 +36,7 @@ def draw(
     row_values: np.ndarray | None = None,
     column_values: np.ndarray | None = None,
 ) -> Cells:
-    """Draws a matrix as cells: row 0 on top, or by `row_values`. Cells not finite are gray.
+    """Draws a matrix as cells: row 0 on top, or by `row_values`. Non-finite cells are gray.
 
     Cells with values reach half way to their neighbors.
     """
@@ -70,14 +70,14 @@ def edges(centers: np.ndarray) -> np.ndarray:
 
 
 def increasing(
-    who: str, argument: str, value: ArrayLike | None, count: int, of_what: str
+    who: str, argument: str, value: ArrayLike | None, count: int, item: str
 ) -> np.ndarray | None:
     """`value` as `count` numbers that do not decrease, and are not all equal."""
     if value is None:
         return None
     vector = canvas.numbers(who, argument, value, (1,), "(N,)")
     if len(vector) != count:
-        _checks.fail(who, argument, f"hold one number per {of_what}, {count}", vector.shape)
+        _checks.fail(who, argument, f"hold one number per {item}, {count}", vector.shape)
     if not np.all(np.diff(vector) >= 0) or (count > 1 and vector[0] == vector[-1]):
         _checks.fail(who, argument, "increase", value)
     return vector

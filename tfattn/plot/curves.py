@@ -26,7 +26,7 @@ def curves(
 ) -> canvas.Figure:
     """Curves with a legend. They differ in color, dashes and markers, also when printed in gray.
 
-    Of two coinciding curves, the lower curve is wider.
+    If two curves coincide, the first curve is wider.
 
     Args:
         x: `(N,)`, the x of the points; or a dict from the names of `series` to `(N,)`.
@@ -54,38 +54,38 @@ def curves(
         _checks.fail(WHO, "marked", "be a dict from the name of a curve, or words, to x", marked)
     _checks.string(WHO, "y_label", y_label)
     named = canvas.named_vectors(WHO, "series", series, y_label)
-    places = _places(x, named)
+    xs = _xs_by_name(x, named)
     axes = canvas.curve_axes(WHO, x_label, y_label, title, ax)
     if log_x:
         axes.set_xscale("log")
     if log_y:
         axes.set_yscale("log")
-    covered = _covered(places, named)
+    covered = _covered(xs, named)
     for number, (name, curve) in enumerate(named.items()):
         axes.plot(
-            places[name],
+            xs[name],
             curve,
             color=canvas.pick(canvas.COLORS, number),
             linestyle=canvas.pick(canvas.DASHES, number),
             linewidth=4.5 if name in covered else 1.8,
             marker=canvas.pick(canvas.MARKERS, number),
             markersize=9 if name in covered else 5,
-            # Fractions of the diagonal: the first position, another for each curve, and the step.
+            # Fractions of the diagonal: first position, by curve, and distance of the markers.
             markevery=None if len(curve) <= 2 * DOTS else (number / len(named) / DOTS, 1 / DOTS),
             label=name,
         )
     if log_x:
-        canvas.log_ticks(axes.xaxis, np.concatenate([*places.values()]), at_each=True)
+        canvas.log_ticks(axes.xaxis, np.concatenate([*xs.values()]), at_each=True)
     if log_y:
         canvas.log_ticks(axes.yaxis, np.concatenate([*named.values()]))
-    for words, at in marked.items():
-        _mark(axes, places, named, words, at)
+    for text, at in marked.items():
+        _draw_dot(axes, xs, named, text, at)
     if isinstance(series, Mapping):
         canvas.legend(axes)
     return canvas.finished(axes)
 
 
-def _places(
+def _xs_by_name(
     x: ArrayLike | Mapping[str, ArrayLike], named: dict[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
     """The x of each curve, by its name."""
@@ -93,42 +93,44 @@ def _places(
         x = dict.fromkeys(named, x)
     missing = [name for name in named if name not in x]
     if missing:
-        _checks.fail(WHO, "x", f"have the names of `series`, including {missing}", sorted(x))
-    places = {name: canvas.numbers(WHO, "x", x[name], (1,), "(N,)") for name in named}
+        expected = f"have the names of `series`, including {missing}"
+        _checks.fail(WHO, "x", expected, sorted(map(str, x)))
+    xs = {name: canvas.numbers(WHO, "x", x[name], (1,), "(N,)") for name in named}
     for name, curve in named.items():
-        if len(curve) != len(places[name]):
-            expected = f"be as long as `x`, {len(places[name])}"
+        if len(curve) != len(xs[name]):
+            expected = f"be as long as `x`, {len(xs[name])}"
             _checks.fail(WHO, "series", expected, {name: curve.shape})
-    return places
+    return xs
 
 
-def _covered(places: dict[str, np.ndarray], named: dict[str, np.ndarray]) -> set[str]:
+def _covered(xs: dict[str, np.ndarray], named: dict[str, np.ndarray]) -> set[str]:
     """Curves that coincide with a later curve; they are drawn wider to stay visible."""
 
     def alike(name, other):
-        pairs = (places[name], places[other]), (named[name], named[other])
+        pairs = (xs[name], xs[other]), (named[name], named[other])
         return all(len(a) == len(b) and np.allclose(a, b, rtol=0.01, atol=0) for a, b in pairs)
 
     return {name for name, other in itertools.combinations(named, 2) if alike(name, other)}
 
 
-def _mark(
+def _draw_dot(
     axes: canvas.Axes,
-    places: dict[str, np.ndarray],
+    xs: dict[str, np.ndarray],
     named: dict[str, np.ndarray],
-    words: str,
-    at: float,
+    text: str,
+    x: float,
 ) -> None:
-    name = words if words in named else next(iter(named))
-    if words not in named and len(named) > 1:
-        _checks.fail(WHO, "marked", f"have names of curves, {list(named)}", words)
-    order = np.argsort(places[name], kind="stable")
-    height = np.interp(at, places[name][order], named[name][order])
+    """Draws a large dot on a curve, with its x or another text."""
+    name = text if text in named else next(iter(named))
+    if text not in named and len(named) > 1:
+        _checks.fail(WHO, "marked", f"have names of curves, {list(named)}", text)
+    order = np.argsort(xs[name], kind="stable")
+    height = np.interp(x, xs[name][order], named[name][order])
     color = canvas.pick(canvas.COLORS, list(named).index(name))
-    axes.plot([at], [height], "o", color=color, markersize=9, markeredgecolor="black", zorder=5)
+    axes.plot([x], [height], "o", color=color, markersize=9, markeredgecolor="black", zorder=5)
     axes.annotate(
-        f"{at:.3g}" if words in named else words,
-        (at, height),
+        f"{x:.3g}" if text in named else text,
+        (x, height),
         xytext=(0, 9),
         textcoords="offset points",
         ha="center",

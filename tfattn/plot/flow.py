@@ -27,7 +27,7 @@ def flow(
         weights: `(T, S)`, attention weights, a row per query and a column per key.
         row_labels: T words, on the left: the queries.
         column_labels: S words, on the right: the keys.
-        title: a string above them.
+        title: a string above the words.
         threshold: number of at least 0; smaller weights get no line.
         ax: matplotlib axes to draw into. Defaults to those of a new figure.
     Returns:
@@ -80,7 +80,7 @@ def flow(
 
 
 def _places(count: int, other: int) -> np.ndarray:
-    """Heights of the words of a sentence; a shorter sentence is spread over the longer height."""
+    """Heights of the words of a sentence; a shorter sentence is spread over the larger height."""
     if count >= other:
         return np.arange(count, dtype="float64")
     return (np.arange(count) + 0.5) * other / count - 0.5

@@ -87,7 +87,7 @@ def _characters(path: str) -> frozenset[str]:
     ft2font = _optional.find("matplotlib.ft2font", "plot", "tfattn.plot")
     try:
         return frozenset(map(chr, ft2font.FT2Font(path).get_charmap()))
-    except (OSError, RuntimeError):  # a deleted file, or a font of pictures
+    except (OSError, RuntimeError):  # a deleted file, or a bitmap font
         return frozenset()
 
 
@@ -102,7 +102,7 @@ def _families(missing: str) -> tuple[tuple[str, ...], frozenset[str]]:
         for font in _installed(fresh) if left else ():
             found = left & _characters(font.fname)
             if found:
-                _call_regular(font)
+                _add_regular(font)
                 families.append(font.name)
                 left -= found
             if not left:
@@ -134,7 +134,7 @@ def _installed(fresh: bool) -> list[Any]:
     return sorted((font for font in fonts if "last resort" not in font.name.lower()), key=order)
 
 
-def _call_regular(font: Any) -> None:
+def _add_regular(font: Any) -> None:
     """Registers a font of any weight as regular.
 
     matplotlib would log a line at each use of a font with only a medium weight.

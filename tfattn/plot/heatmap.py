@@ -88,10 +88,10 @@ def heatmaps(
         width, height = _panel_size(panels.shape, columns, titles, labeled, written)
     else:
         width, height = canvas.inches(canvas.axes_of(WHO, ax, 0, 0))
-    turned = canvas.LETTER * canvas.longest(column_labels) > width / num_columns
+    rotated = canvas.LETTER * canvas.longest(column_labels) > width / num_columns
     if ax is None:
         across, rows = width * columns, -(-count // columns)
-        down = (height + 0.4) * rows + _room(column_labels if turned else None) + 0.25
+        down = (height + 0.4) * rows + _room(column_labels if rotated else None) + 0.25
         size = max(across + _room(row_labels) + 1.2, 2.5), max(down, 1.8)
         figure = canvas.new_figure(WHO, *size)
         grid = [figure.add_subplot(rows, columns, n + 1) for n in range(count)]
@@ -106,7 +106,7 @@ def heatmaps(
         _tick(axes.yaxis, row_labels, row_values, height, shown=number % columns == 0)
         # The last row may be incomplete: the lowest heatmap of each column has the labels.
         below = number + columns >= count
-        _tick(axes.xaxis, column_labels, column_values, width, shown=below, turned=turned)
+        _tick(axes.xaxis, column_labels, column_values, width, shown=below, rotated=rotated)
         if written:
             _write_numbers(drawn, panel, number_format, row_values, column_values)
     if count == 1:
@@ -165,10 +165,10 @@ def _tick(
     values: np.ndarray | None,
     inches: float,
     shown: bool,
-    turned: bool = False,
+    rotated: bool = False,
 ) -> None:
     if labels:
-        canvas.word_ticks(axis, labels, values, room=inches / len(labels), turned=turned)
+        canvas.word_ticks(axis, labels, values, room=inches / len(labels), rotated=rotated)
     elif values is None:
         canvas.whole_numbers(axis)
     axis.set_tick_params(labelsize=canvas.SMALL, length=2, labelleft=shown, labelbottom=shown)

@@ -48,8 +48,7 @@ def _curves(history: Any) -> dict[str, np.ndarray]:
     history = getattr(history, "history", history)
     if not isinstance(history, Mapping):
         history = {"loss": history}
-    if "loss" not in history:
-        _checks.fail("loss_curve", "history", 'hold "loss"', sorted(history))
+    _checks.mapping("loss_curve", "history", history, ["loss"])
     kept = {name: history[key] for key, name in _NAMES.items() if key in history}
     return {
         name: canvas.numbers("loss_curve", "history", losses, (1,), "(epochs,)")

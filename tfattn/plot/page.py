@@ -10,15 +10,29 @@ import re
 
 def filled(template: str, data: dict | list, title: str) -> str:
     """Fills a template of this folder with data and a title."""
-    text = importlib.resources.files("tfattn.plot").joinpath(template).read_text("utf-8")
+    return fill(_read(template), data, title)
+
+
+def fill(text: str, data: dict | list, title: str) -> str:
+    """Fills the text of a template with data, a title, and the fingerprint of its one script."""
     # The page's policy permits only the template's own script.
     script = re.search(r"<script>(.*?)</script>", text, re.DOTALL)[1]
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     written = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     for sign in "<>&":  # a word must not end the data's element
         written = written.replace(sign, f"\\u{ord(sign):04x}")
-    values = {"title": html.escape(title), "script_hash": f"sha256-{digest}", "data": written}
+    values = {
+        "title": html.escape(title),
+        "script_hash": f"sha256-{digest}",
+        "common_style": _read("page.css"),
+        "data": written,
+    }
     # A single pass keeps braces in a title or a word.
     page = re.sub(r"\{\{(\w+)\}\}", lambda found: values[found[1]], text)
     # An unpaired surrogate has no UTF-8 encoding: it is written as an escape, valid in JSON.
     return page.encode("utf-8", "backslashreplace").decode()
+
+
+def _read(name: str) -> str:
+    """The text of a file of this folder."""
+    return importlib.resources.files("tfattn.plot").joinpath(name).read_text("utf-8")

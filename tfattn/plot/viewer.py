@@ -3,6 +3,7 @@
 import html
 import os
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -13,12 +14,12 @@ from tfattn.plot import canvas, page
 
 WHO = "viewer"
 
-# Views of the page: name, sentence of the queries, sentence of the keys.
+# Views of the page: sentence of the queries, sentence of the keys.
 VIEWS = {
-    "encoder": ("Encoder", "source", "source"),
-    "between": ("Between", "target", "source"),
-    "decoder": ("Decoder", "target", "target_in"),
-    "self": ("Self-attention", "source", "source"),
+    "encoder": ("source", "source"),
+    "cross": ("target", "source"),
+    "decoder": ("target", "target_in"),
+    "self": ("source", "source"),
 }
 
 HEIGHT = 860  # pixels of the frame in a notebook
@@ -64,10 +65,12 @@ def viewer(
     target_in: Sequence[str] | None = None,
     row: int = 0,
     title: str = "Attention weights by word",
+    language: Literal["en", "zh"] = "en",
 ) -> Viewer:
     """Attention weights of one pair of sentences, as an interactive page.
 
-    Choose the attention (in the encoder, in the decoder, or between them), a layer and a head.
+    Choose the attention (of the encoder, of the decoder, or from the decoder to the encoder), a
+    layer and a head.
     Point at a word, tap it or move to it with the arrow keys: the page shows its weights as lines,
     shades and numbers.
 
@@ -87,44 +90,24 @@ def viewer(
             then all but the last of `target`. Defaults to `target`.
         row: int of at least 0, the sentence of the batch.
         title: heading of the page.
+        language: language of the labels, `"en"` or `"zh"` (Chinese).
     Returns:
         `Viewer`, with `save(path)`. A notebook displays it.
     Raises:
         ValueError: `weights` is not a dict of such arrays, or has negative or not finite numbers;
-            there are more words than weights; `row` is outside the batch.
+            there are more words than weights; `row` is outside the batch; `language` is another.
     Example:
         >>> weights = {"decoder": np.full((1, 2, 3), 1 / 3)}  # (B, T, S)
         >>> page = tfattn.plot.viewer(weights, ["the", "cat", "sleeps"], ["le", "chat"])
         >>> page.save("viewer.html")  # doctest: +SKIP
     """
     _checks.string(WHO, "title", title)
+    if _checks.string(WHO, "language", language) not in ("en", "zh"):
+        _checks.fail(WHO, "language", 'be "en" or "zh"', language)
     words = _words(source, target, target_in)
-    data = {"words": words, "views": _views(_matrices(weights, row), words)}
+    views = _views(_matrices(weights, row), words)
+    data = {"language": language, "words": words, "views": views}
     return Viewer(page.filled("viewer.html", data, title))
-
-
-def save_viewer(
-    path: str | os.PathLike,
-    weights: Mapping[str, ArrayLike],
-    source: Sequence[str],
-    target: Sequence[str] | None = None,
-    target_in: Sequence[str] | None = None,
-    row: int = 0,
-    title: str = "Attention weights by word",
-) -> None:
-    """Saves the page of `tfattn.plot.viewer` as a single HTML file, which needs no network.
-
-    Args:
-        path: path of the file. Its folder must exist.
-        weights, source, target, target_in, row, title: as in `tfattn.plot.viewer`.
-    Raises:
-        ValueError: as in `tfattn.plot.viewer`.
-    Example:
-        >>> weights = {"decoder": np.full((1, 2, 3), 1 / 3)}  # (B, T, S)
-        >>> words = ["the", "cat", "sleeps"], ["le", "chat"]
-        >>> tfattn.plot.save_viewer("viewer.html", weights, *words)  # doctest: +SKIP
-    """
-    viewer(weights, source, target, target_in, row, title).save(path)
 
 
 def _words(
@@ -156,8 +139,7 @@ def _matrices(weights: Mapping[str, ArrayLike], row: int) -> dict[str, np.ndarra
     matrices = {}
     for path, value in weights.items():
         argument = f"weights[{path!r}]"
-        array = canvas.as_floats(WHO, argument, value, letters)
-        _checks.rank(WHO, argument, array.shape, (3, 4), letters)
+        array = canvas.numbers(WHO, argument, value, (3, 4), letters)
         if row >= len(array):
             _checks.fail(WHO, "row", f"be below the batch size of {argument}, {len(array)}", row)
         matrix = array[row]
@@ -176,15 +158,14 @@ def _views(matrices: dict[str, np.ndarray], words: dict[str, list[str]]) -> list
     kinds = _kinds(matrices, single="target" not in words)
     views = {}
     for (path, matrix), kind in zip(matrices.items(), kinds, strict=True):
-        name, *sides = VIEWS[kind]
-        queries, keys = (names[side] for side in sides)
+        queries, keys = (names[side] for side in VIEWS[kind])
         for argument, size in ((queries, matrix.shape[1]), (keys, matrix.shape[2])):
             if len(words[argument]) > size:
                 expected = f"have at most {size} words, by the weights of {path!r}"
                 _checks.fail(WHO, argument, expected, words[argument])
         matrix = matrix[:, : len(words[queries]), : len(words[keys])]
         thousandths = np.rint(matrix * 1000).astype(int).reshape(len(matrix), -1)
-        view = {"name": name, "queries": queries, "keys": keys, "layers": []}
+        view = {"kind": kind, "queries": queries, "keys": keys, "layers": []}
         layers = views.setdefault(kind, view)["layers"]
         layers.append({"path": path, "heads": thousandths.tolist()})
     return [views[kind] for kind in VIEWS if kind in views]
@@ -200,26 +181,26 @@ def _kinds(matrices: dict[str, np.ndarray], single: bool) -> list[str]:
     kinds = []
     for path, shape in zip(matrices, shapes, strict=True):
         if shape[0] != shape[1]:
-            kinds.append("between")
+            kinds.append("cross")
         elif shape[0] in sizes:
             kinds.append("decoder" if shape[0] == sizes[0] else "encoder")
         else:
             kinds.append(_kind_by_path(path, single))
     if set(kinds) == {None} and len(kinds) % 3 == 0:
         third = len(kinds) // 3
-        return ["encoder"] * third + ["decoder", "between"] * third
-    return [kind or "between" for kind in kinds]
+        return ["encoder"] * third + ["decoder", "cross"] * third
+    return [kind or "cross" for kind in kinds]
 
 
 def _kind_by_path(path: str, single: bool) -> str | None:
-    """The view of a path: "between" for `a/decoder/block_0/cross_attention`."""
+    """The view of a path: "cross" for `a/decoder/block_0/cross_attention`."""
     *_, last = parts = path.lower().split("/")
     if "cross" in last or ("encoder" in last and "decoder" in last):
-        return "between"
+        return "cross"
     for part in reversed(parts):
         if "encoder" in part:
             return "encoder"
         if "decoder" in part:
             # The path of a recurrent decoder, which attends to the source only, ends here.
-            return "decoder" if single or "self" in last else "between"
+            return "decoder" if single or "self" in last else "cross"
     return None
