@@ -8,10 +8,25 @@ learned bandwidth, each a step nearer to attention as it is used today. Then we 
 kernels.
 """
 
+# %%
+# What you will learn
+# -------------------
+# - how average, non-parametric and parametric attention pooling differ, on one set of data;
+# - why kernel regression is attention, and what its bandwidth does;
+# - how to predict each point from all others, by a mask, written from scratch.
+#
+# Before you begin
+# ----------------
+# - Prerequisites: :doc:`attention_cues`; the exponential function, mean and variance.
+# - Time: 12 minutes to read, 20 seconds to run.
+# - ``options.seed`` is 0 and ``options.out`` the folder for figures: the script's two options.
+
+# sphinx_gallery_start_ignore
 import argparse
 import json
 from pathlib import Path
 
+# sphinx_gallery_end_ignore
 import keras
 import numpy as np
 import tensorflow as tf
@@ -19,6 +34,7 @@ from matplotlib.figure import Figure
 
 import tfattn
 
+# sphinx_gallery_start_ignore
 parser = argparse.ArgumentParser(
     description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
 )
@@ -28,6 +44,7 @@ parser.add_argument(
 )
 options = parser.parse_args()
 options.out.mkdir(parents=True, exist_ok=True)
+# sphinx_gallery_end_ignore
 keras.utils.set_random_seed(options.seed)
 
 # %%
@@ -45,8 +62,8 @@ truth = 2 * np.sin(x_test) + x_test**0.8
 # %%
 # Average pooling
 # ---------------
-# Without asking where, every value counts the same, :math:`\hat y = \frac{1}{n} \sum_i y_i`: a flat
-# line.
+# Wherever the query lies, every value counts the same, :math:`\hat y = \frac{1}{n} \sum_i y_i`: a
+# flat line.
 average = np.full(50, y_train.mean())
 mse_average = float(np.mean((average - truth) ** 2))
 print(f"Average pooling answers {average[0]:.2f} whatever it is asked. Error {mse_average:.3f}")
@@ -65,9 +82,13 @@ print(f"Average pooling answers {average[0]:.2f} whatever it is asked. Error {ms
 #
 # .. math:: \alpha_i = \mathrm{softmax}_i \left( -\frac{(x - x_i)^2}{2} \right)
 #
-# Two slips are common in write-ups of this example, and easily made. One is to lose the minus sign:
-# far points would then count most. The other is to ask at the training points where the test points
-# are meant: both are fifty, so that no shape complains.
+# Slips in write-ups of this example, each easily made:
+#
+# - The minus sign is lost: far points would then count most.
+# - The sum in the denominator runs over j, but its terms have :math:`x_i`: each weight would be
+#   1/n, which is average pooling.
+# - The queries are the training points, where the test points are meant: both are fifty, so no
+#   shape complains.
 query, key, value = (x[None, :, None].astype("float32") for x in (x_test, x_train, y_train))
 layer = tfattn.NadarayaWatson(kernel="gaussian", bandwidth=1.0)
 smooth, smooth_weights = layer(query=query, key=key, value=value, return_attention_scores=True)
@@ -84,12 +105,12 @@ print(f"Two rows of weights give {means[0, 0, 0]:.1f} and {means[1, 0, 0]:.1f}")
 # %%
 # Parametric attention pooling
 # ----------------------------
-# How close is close? The bandwidth h says, :math:`K((x - x_i) / h)`; it is 1 above. Now it is
+# How close is close? The bandwidth h decides, :math:`K((x - x_i) / h)`; it is 1 above. Now it is
 # learned, or :math:`w = 1 / h` in other write-ups:
 #
 # .. math:: \alpha_i = \mathrm{softmax}_i \left( -\frac{((x - x_i) w)^2}{2} \right)
 #
-# Each training point is predicted from all others, and the squared error is made small. (With
+# Each training point is predicted from all others, and the squared error is minimized. (With
 # itself among them, a point would be predicted best by looking at nothing else.) The layer is the
 # whole of a Keras model, and its bandwidth the only weight.
 x_in, y_in = keras.Input((50, 1)), keras.Input((50, 1))
@@ -106,11 +127,53 @@ print(f"Leave-one-out error {losses[0]:.3f} -> {losses[-1]:.3f};")
 print(f"bandwidth 1 -> {bandwidth:.3f} (w = {1 / bandwidth:.2f}). Error {mse_sharp:.3f}")
 
 # %%
+# Leave-one-out from scratch
+# --------------------------
+# Leaving a point out is a mask: the diagonal of the scores is hidden. Write-ups select the other
+# keys of each query, ``X_tile[(1 - eye)]``, which gives rows of 49; a mask keeps all 50 columns and
+# gives the diagonal a weight of 0. In NumPy and float64, both ways:
+layer = tfattn.NadarayaWatson(bandwidth=bandwidth, leave_one_out=True, dtype="float64")
+points, heights = x_train[None, :, None], y_train[None, :, None]  # (1, 50, 1)
+by_layer = layer(query=points, key=points, value=heights)[0, :, 0]  # (50,)
+h = float(layer.current_bandwidth())  # with all digits that the layer has
+
+difference = x_train[:, None] - x_train  # (50, 1) minus (50,): (50, 50)
+scores = -((difference / h) ** 2) / 2  # (50, 50), a row per query
+others = ~np.eye(50, dtype=bool)  # (50, 50), False on the diagonal
+
+selected = scores[others].reshape(50, 49)  # (2450,), then (50, 49)
+selected_y = np.tile(y_train, (50, 1))[others].reshape(50, 49)  # (50, 49)
+powers = np.exp(selected - selected.max(axis=1, keepdims=True))  # (50, 49)
+weights = powers / powers.sum(axis=1, keepdims=True)  # (50, 49), rows sum to 1
+by_selection = (weights * selected_y).sum(axis=1)  # (50,)
+
+masked = np.where(others, scores, -np.inf)  # (50, 50)
+powers = np.exp(masked - masked.max(axis=1, keepdims=True))  # (50, 50)
+weights = powers / powers.sum(axis=1, keepdims=True)  # (50, 50), diagonal 0
+by_mask = weights @ y_train  # (50, 50) by (50,): (50,)
+np.testing.assert_allclose(by_mask, by_selection, rtol=0, atol=1e-12)
+np.testing.assert_allclose(by_mask, by_layer, rtol=0, atol=1e-12)
+
+# %%
+# The layer hides the diagonal with ``~tfattn.masks.window(1)``, a rule rather than a matrix, so
+# that many points need no square of bools; it joins other masks, such as padding. Its bandwidth is
+# a weight that stays positive, and its weights are computed from the logarithm of the kernel, so a
+# query far from every key still gets weights that sum to 1.
+
+# %%
+# Five large steps
+# ----------------
 # Write-ups take five steps of gradient descent at a rate of 0.5, on the mean squared error times
 # the number of points. Here they are, written out. The first step leaps far beyond the best w, into
 # where the error is nearly flat, and the others hardly come back: a bandwidth so narrow that the
-# curve follows the noise. (In a Keras 3 model a bare ``tf.Variable`` does not move at all: Keras
-# does not track it. ``NadarayaWatson`` has a weight of the layer instead.)
+# curve follows the noise.
+#
+# Three more traps in such code. In a Keras 3 model a bare ``tf.Variable`` does not move at all,
+# since Keras does not track it; ``NadarayaWatson`` has a weight of the layer instead. A ``squeeze``
+# without an axis turns a batch of one into a scalar. And ``plt.Animator`` is not in matplotlib, nor
+# does ``plt.plot`` take the arguments that ``plot_kernel_reg`` passes: ``Animator`` and that
+# ``plot`` belong to the package of the book *Dive into Deep Learning*. The figures here are made by
+# ``tfattn.plot.regression_fit`` and ``tfattn.plot.heatmaps``.
 w, itself = tf.Variable(1.0), np.eye(50, dtype=bool)
 for _ in range(5):
     with tf.GradientTape() as tape:
@@ -123,6 +186,8 @@ mse_noisy = float(np.mean((noisy - truth) ** 2))
 print(f"Five steps: w 1 -> {float(w):.1f}, bandwidth {1 / float(w):.3f}. Error {mse_noisy:.3f}")
 
 # %%
+# Three curves
+# ------------
 # The learned curve follows the points more closely than that of bandwidth 1, noise included: see
 # its bumps. It pays all the same, since a bandwidth of 1 pulls the curve toward the mean.
 figure = tfattn.plot.regression_fit(
@@ -187,10 +252,67 @@ figure
 # %%
 # With this package
 # -----------------
-# ``tfattn.NadarayaWatsonRegressor().fit(x, y)`` finds the best bandwidth exactly, one a dimension;
-# ``tfattn.NadarayaWatson`` is the layer. How well kernel regression does as a tool, how sure it is,
-# and what more points are worth, is on :doc:`the next page <kernel_regression_tool>`. From here to
-# a Transformer only the score changes.
+# ``tfattn.NadarayaWatsonRegressor().fit(x, y)`` finds the best bandwidth exactly, one per
+# dimension; ``tfattn.NadarayaWatson`` is the layer. From here to a Transformer only the score
+# changes.
+
+# %%
+# Summary
+# -------
+# - Average pooling gives every value the same weight. Attention pooling gives a value more weight,
+#   the nearer its key lies to the query.
+# - With a Gaussian kernel the weights are a softmax of :math:`-(x - x_i)^2 / 2`: kernel regression
+#   is attention with this score.
+# - The bandwidth decides how many points share the weight. It can be learned, if each point is
+#   predicted from the others, which is a mask on the diagonal.
+#
+# Questions
+# ---------
+# **1.** More training points: does the curve of bandwidth 1 become arbitrarily good?
+#
+# .. dropdown:: Answer
+#
+#    No. The noise averages out, but the curve stays too flat, since points a whole unit away count.
+#    The bandwidth must shrink as points are added: :doc:`consistency <kernel_regression_tool>`.
+#
+# **2.** Why is the heatmap of the learned bandwidth sharper?
+#
+# .. dropdown:: Answer
+#
+#    Distances are multiplied by w = 1/h, about 5, and scores by :math:`w^2`, about 25. Larger
+#    differences between scores make a softmax more unequal.
+#
+# **3.** Which bandwidth would training find, were the point itself not left out?
+#
+# .. dropdown:: Answer
+#
+#    It would go toward 0. Each point is then predicted by itself alone, with an error of 0 on the
+#    training points, and noise everywhere else.
+#
+# **4.** What does the Gaussian layer answer at x = 100, far from all keys?
+#
+# .. dropdown:: Answer
+#
+#    Nearly the y of the largest training x, the nearest key: only differences of scores count.
+#    Computed as K divided by the sum of K, all powers would round to 0, and 0/0 is NaN.
+#
+# **5.** Write ``gaussian_weights`` and ``leave_one_out_weights`` yourself: :doc:`exercises
+# </exercises>`.
+#
+# .. dropdown:: Answer
+#
+#    ``python -m tfattn.exercises open leave_one_out_weights`` writes the task, ``check
+#    leave_one_out_weights`` checks it.
+#
+# Where to go next
+# ----------------
+# - :doc:`Kernel regression as a tool <kernel_regression_tool>`: choosing the bandwidth, confidence
+#   bands, measured data, consistency.
+# - :doc:`Batched matrix multiplication <batched_matmul>`: weights times values for many queries at
+#   once.
+# - :doc:`Attention scoring functions <scoring_functions>`: other scores in place of the distance.
+
+# sphinx_gallery_start_ignore
 result = {
     "mse_average": mse_average,
     "mse_nonparametric": mse_smooth,
@@ -198,3 +320,4 @@ result = {
     "bandwidth": bandwidth,
 }
 print("result:", json.dumps(result))
+# sphinx_gallery_end_ignore

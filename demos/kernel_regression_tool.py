@@ -8,11 +8,26 @@ inputs make a surface, and measured data are compared with a straight line. At t
 falls as points are added.
 """
 
+# %%
+# What you will learn
+# -------------------
+# - how to choose a bandwidth from the data alone, by the leave-one-out error;
+# - how to say how sure a prediction is: a confidence band and effective neighbors;
+# - how the error falls as points are added.
+#
+# Before you begin
+# ----------------
+# You know :doc:`kernel_regression`, and what the variance of a mean is. Fifteen minutes to read;
+# less than a minute to run on two cores. The script's options are in ``options``: ``options.seed``,
+# and ``options.out``, the folder of the figures.
+
 # sphinx_gallery_thumbnail_number = 3
+# sphinx_gallery_start_ignore
 import argparse
 import json
 from pathlib import Path
 
+# sphinx_gallery_end_ignore
 import numpy as np
 from sklearn.datasets import load_diabetes
 from sklearn.linear_model import LinearRegression
@@ -22,6 +37,7 @@ from sklearn.neighbors import KNeighborsRegressor
 import tfattn
 from tfattn.kernel_regression import KernelRegression, KernelRegressor
 
+# sphinx_gallery_start_ignore
 parser = argparse.ArgumentParser(
     description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
 )
@@ -35,12 +51,17 @@ parser.add_argument(
 )
 options = parser.parse_args()
 options.out.mkdir(parents=True, exist_ok=True)
+# sphinx_gallery_end_ignore
 
 # %%
 # Which bandwidth?
 # ----------------
 # The data are those of :doc:`the page before <kernel_regression>`: fifty points of
 # :math:`y = 2 \sin x + x^{0.8} + \varepsilon` with normal noise of standard deviation 0.5.
+#
+# .. image:: /drawings/kernel-regression.svg
+#    :alt: Nine points and a query between them. Below, their weights by distance, from a kernel.
+#       The prediction is the weighted mean.
 #
 # A narrow kernel follows the noise (variance), a wide one flattens the curve (bias). We can see
 # which is right without the truth: each point is predicted from all others, and the squared errors
@@ -191,6 +212,49 @@ figure
 # -----------------
 # ``KernelRegression().fit(x, y)`` is all that is needed; :doc:`the guide </kernel-regression>` has
 # categories, kernels, large data, and the Keras model that goes into a network.
+
+# %%
+# Summary
+# -------
+# - The bandwidth is a compromise between noise and bias, and the leave-one-out error finds it
+#   without the truth.
+# - A band is as good as its center: a local quadratic fit follows tops and ends that a mean
+#   flattens.
+# - Effective neighbors say how many points of equal weight a prediction rests on.
+# - A linear model comes first. On the measured data it explains as much: 0.439 against 0.427.
+# - The error falls like :math:`n^{-2/5}`: the measured slope is −0.40.
+#
+# Questions
+# ---------
+# .. dropdown:: 1. Why is the leave-one-out error larger by about 0.25?
+#
+#    Than the error against the truth, that is. It is measured at the noisy points, and no
+#    prediction knows the noise of a point that was left out. Its variance, :math:`0.5^2 = 0.25`, is
+#    added.
+#
+# .. dropdown:: 2. Which bandwidth would be best if no point were left out?
+#
+#    The narrowest: each point would be predicted by itself alone, with an error of 0.
+#
+# .. dropdown:: 3. How many times as many points halve the error?
+#
+#    :math:`k^{-2/5} = 1/2` gives :math:`k = 2^{5/2}`, about 5.7. A mean of independent numbers
+#    needs 4: kernel regression pays for not knowing the shape of the curve.
+#
+# .. dropdown:: 4. What would the surface look like with one bandwidth for both inputs?
+#
+#    It would be too wide along the first input, and flatten its waves, or too narrow along the
+#    second, and average over fewer points than it could; chosen by the error, a bit of each.
+#
+# To write yourself: ``leave_one_out_error`` and ``epanechnikov_mean``, two of the :doc:`exercises
+# </exercises>`.
+#
+# Where to go next
+# ----------------
+# Many weighted means at once: :doc:`batched_matmul`. For work with data of your own: :doc:`the
+# guide of kernel regression </kernel-regression>`.
+
+# sphinx_gallery_start_ignore
 result = {
     "bandwidth": bandwidth,
     "best_bandwidth": best_bandwidth,
@@ -201,3 +265,4 @@ result = {
     "slope": slope,
 }
 print("result:", json.dumps(result))
+# sphinx_gallery_end_ignore

@@ -2,23 +2,39 @@
 Masked attention
 ================
 
-A mask says which key a query may look at. The causal mask hides the future, so that a language
-model can learn from all places of a text at once; other masks hide padding, far words, or other
-texts in the same row. We draw them, change a word and look whose output moves, and put NaN where
-nobody may look.
+A mask says which keys a query may attend to. The causal mask hides later words, so that a language
+model can learn from all positions of a text at once; other masks hide padding, distant words, or
+other texts in the same row. We draw them, change a word and see which outputs change, and put NaN
+under a mask.
 """
 
+# %%
+# What you will learn
+# -------------------
+# - why a decoder needs a causal mask, and that nothing leaks through it;
+# - which masks there are, and how to combine them;
+# - what a query gets that sees nothing, and why a weight of 0 does not hide NaN.
+#
+# Before you begin
+# ----------------
+# - Prerequisites: :doc:`scoring_functions` for the masked softmax; :doc:`self_attention_by_hand`.
+# - Time: 10 minutes to read, 20 seconds to run.
+# - ``options.seed`` is 0 and ``options.out`` the folder for figures: the script's two options.
+
 # sphinx_gallery_thumbnail_number = 3
+# sphinx_gallery_start_ignore
 import argparse
 import json
 from pathlib import Path
 
+# sphinx_gallery_end_ignore
 import keras
 import numpy as np
 
 import tfattn
 from tfattn import masks
 
+# sphinx_gallery_start_ignore
 parser = argparse.ArgumentParser(
     description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
 )
@@ -28,20 +44,21 @@ parser.add_argument(
 )
 options = parser.parse_args()
 options.out.mkdir(parents=True, exist_ok=True)
+# sphinx_gallery_end_ignore
 keras.utils.set_random_seed(options.seed)
 
 # %%
 # The causal triangle
 # -------------------
-# A decoder writes word by word, each from those that it has written (it is *autoregressive*). In
-# training it is given the whole sentence and learns all its words at once. What it writes at a
-# place must not depend on what comes later, or training would leak the answers, so query :math:`t`
-# may look at key :math:`s` only where :math:`s \le t`. The others are left out of the softmax, and
-# each row still sums to 1:
+# A decoder generates word by word, each from the words before it (it is *autoregressive*). In
+# training it is given the whole sentence and learns all its words at once. Its output at a position
+# must not depend on later words, or training would leak the answers. So query :math:`t` attends to
+# key :math:`s` only where :math:`s \le t`. The others take no part in the softmax, and each row
+# still sums to 1:
 #
 # .. math:: \alpha_{ts} = \frac{\exp a_{ts}}{\sum_{s' \le t} \exp a_{ts'}}
 #
-# The first word can look only at itself, so its one weight is 1.
+# The first word attends to itself alone, so its one weight is 1.
 words = "the old cat sleeps on the warm stove".split()
 tokens = np.random.default_rng(options.seed).normal(size=(1, 8, 16)).astype("float32")
 attention = tfattn.DotProductAttention()
@@ -56,9 +73,9 @@ figure
 # %%
 # Change a later word
 # -------------------
-# Does the future leak? Two models of four layers with the same sizes read a text of eight words.
-# Then its sixth word is replaced. Without a mask, every output moves. With the causal mask, those
-# of the first five places stay as they are: not nearly, but to the last bit.
+# Do later words leak? Two models of four layers with the same sizes read a text of eight words.
+# Then its sixth word is replaced. Without a mask, every output changes. With the causal mask, those
+# of the first five positions stay the same to the last bit.
 ids = np.array([[5, 6, 7, 8, 9, 10, 11, 12]])
 other_ids = np.array([[5, 6, 7, 8, 9, 13, 11, 12]])
 sizes = {"num_layers": 4, "width": 32, "num_heads": 4, "hidden_dim": 64}
@@ -82,19 +99,18 @@ figure
 # %%
 # Masks to choose from
 # --------------------
-# Rows are queries, columns are keys. A mask here is an object and no matrix: a rule that can be
-# asked about any pair, so that a long text needs no square of bools. Masks join with ``&``, ``|``
-# and ``~``.
+# Rows are queries, columns are keys. A mask here is an object, not a matrix: a rule that answers
+# for any pair, so that a long text needs no square of bools. ``&``, ``|`` and ``~`` combine masks.
 #
-# - ``window(3)``: the keys less than three places away.
-# - ``prefix(3)``: the first three keys are open to all, such as a question before its answer.
-# - ``segments``: two texts share a row, and each stays by itself.
+# - ``window(3)``: the keys less than three positions away.
+# - ``prefix(3)``: all queries see the first three keys, such as a question before its answer.
+# - ``segments``: two texts share a row, and neither sees the other.
 # - causal and window: the sliding window of long language models.
-# - causal or prefix: the question is read in both directions, the answer written in one.
+# - causal or prefix: the question is read in both directions, the answer generated in one.
 # - causal and segments: two texts in one row for a language model.
 # - window and ``strided(2)``: every second key of the window, a dilated one.
-# - ``chunks(4)``: each chunk of four positions by itself; with ``chunk_ends(4)`` the last of each
-#   chunk is open to all, to sum it up.
+# - ``chunks(4)``: each chunk of four positions by itself; with ``chunk_ends(4)`` all queries also
+#   see the last position of each chunk, which can sum it up.
 # - ``blocks(plan, 2)``: a plan of blocks of two queries and two keys, computed once.
 two_texts = masks.segments([[0, 0, 0, 0, 0, 1, 1, 1]])
 plan = np.eye(4, dtype=bool) | (np.arange(4) == 0)
@@ -123,11 +139,11 @@ figure
 # %%
 # Padding, and a query that sees nothing
 # --------------------------------------
-# Sentences of a batch differ in length. ``valid_lens`` says how many keys of each are real: here
-# 5, 8 and 0. It has one length for each row of the batch, not one for each row of the matrix.
-# The last sentence is empty. Its queries have nothing to take a mean of, and the answer is exactly
-# 0. A softmax that only adds a large negative number to hidden scores would look at all the
-# padding alike.
+# Sentences of a batch differ in length. Those beyond a greatest length are truncated, the others
+# padded to a common one, and ``valid_lens`` says how many keys of each are real: here 5, 8 and 0.
+# It has one length per sample of the batch, not one per row of the matrix. The last sentence is
+# empty. Its queries have nothing to average, and the output is exactly 0. A softmax that only adds
+# a large negative number to hidden scores would average all the padding.
 batch = np.repeat(tokens, 3, axis=0)  # (3, 8, 16)
 lengths = np.array([5, 8, 0])
 pooled, weights = attention(
@@ -145,9 +161,9 @@ figure
 # NaN under a mask
 # ----------------
 # A weight of 0 does not hide everything: 0 times NaN is NaN. Here the last three keys are padding
-# that somebody left unset. By hand, with the usual :math:`-10^9` added to their scores, every
-# output becomes NaN. In this package what lies under a mask is taken out before it is multiplied,
-# and the outputs are those of the sentence without its padding.
+# that was never set. By hand, with the usual :math:`-10^9` added to their scores, every output
+# becomes NaN. This package replaces hidden values before the product, and the outputs are those of
+# the sentence without its padding.
 broken = tokens.copy()
 broken[:, 5:] = np.nan
 scores = tokens[0] @ np.nan_to_num(broken[0]).T / 4.0  # (8, 8), scaled by the root of the width
@@ -163,12 +179,70 @@ print(f"Difference from the sentence without padding: {np.abs(guarded - short).m
 # %%
 # With this package
 # -----------------
-# Any mask goes into any attention layer, beside the lengths; all that are given must allow a pair.
+# Any attention layer takes any mask, with valid lengths or without; a query attends to a key that
+# all of them allow.
 layer = tfattn.MultiHeadAttention(num_heads=4, key_dim=4)
 local = masks.causal() & masks.window(3)
 output = layer(query=batch, value=batch, attention_mask=local, valid_lens=np.array([5, 8, 0]))
 print("Output", tuple(output.shape))
 
+# %%
+# Summary
+# -------
+# - A causal mask hides later keys from each query. Training at all positions at once then sees what
+#   generation sees, and nothing leaks, to the last bit.
+# - Masks are rules that combine with ``&``, ``|`` and ``~``. Hidden keys take no part in the
+#   softmax; their weights are exactly 0.
+# - A query without keys pools to exactly 0, and NaN under a mask reaches no output.
+#
+# Questions
+# ---------
+# **1.** A decoder with a cache has T = 2 new queries and S = 5 keys. Which keys does each query see
+# under a causal mask?
+#
+# .. dropdown:: Answer
+#
+#    The last query is aligned with the last key: the first query sees keys 1 to 4, the second 1 to
+#    5. A triangle that begins at the top left would show it one and two.
+#
+# **2.** Four layers have the mask ``causal() & window(3)``. How far back does the last output
+# depend on inputs?
+#
+# .. dropdown:: Answer
+#
+#    Each layer reaches two positions back, so four reach eight.
+#
+# **3.** Two texts share a row. What is wrong with ``causal() | segments(...)``?
+#
+# .. dropdown:: Answer
+#
+#    Or allows too much: the second text sees the first, which lies before it, and each text sees
+#    its own later words. ``causal() & segments(...)`` is meant.
+#
+# **4.** A mask of floats, 0 for visible and :math:`-10^9` for hidden, is cast to bool. Which keys
+# does it show?
+#
+# .. dropdown:: Answer
+#
+#    The hidden ones: 0 is False, any other number True. The meaning is inverted without a message.
+#    This package refuses a float mask, and names ``bias``, which is added to scores.
+#
+# **5.** Write ``causal_mask``, ``padding_mask`` and ``sliding_window_mask`` yourself:
+# :doc:`exercises </exercises>`.
+#
+# .. dropdown:: Answer
+#
+#    ``python -m tfattn.exercises open causal_mask`` writes the task, ``check causal_mask`` checks
+#    it, also with more keys than queries.
+#
+# Where to go next
+# ----------------
+# - :doc:`A Transformer that translates <transformer_translation>`: padding and causal masks in a
+#   whole model.
+# - :doc:`Masks </masks>`: each mask with its picture, its arguments and its cost.
+# - :doc:`Long sequences </long-sequences>`: blocks that a mask hides are never computed.
+
+# sphinx_gallery_start_ignore
 result = {
     "leak": leak,
     "moved_without_mask": float(without[:5].max()),
@@ -177,3 +251,4 @@ result = {
     "lost_to_nan": lost,
 }
 print("result:", json.dumps(result))
+# sphinx_gallery_end_ignore

@@ -8,17 +8,34 @@ cosines of the Transformer, turn one position into another by a rotation, and le
 learn positions of its own.
 """
 
+# %%
+# What you will learn
+# -------------------
+# - how sines and cosines count, as the bits of a number do;
+# - why they carry both kinds of information, *absolute* and *relative* position;
+# - what learned positions find by themselves, and where they end.
+#
+# Before you begin
+# ----------------
+# - Prerequisites: :doc:`Self-attention by hand <self_attention_by_hand>`; sine, cosine, and a
+#   rotation as a 2 × 2 matrix.
+# - Time: 15 minutes to read, 20 seconds to run.
+# - ``options.seed`` is 0 and ``options.out`` the folder for figures: the script's two options.
+
 # sphinx_gallery_thumbnail_number = 2
+# sphinx_gallery_start_ignore
 import argparse
 import json
 from pathlib import Path
 
+# sphinx_gallery_end_ignore
 import keras
 import numpy as np
 from matplotlib.figure import Figure
 
 import tfattn
 
+# sphinx_gallery_start_ignore
 parser = argparse.ArgumentParser(
     description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
 )
@@ -28,6 +45,7 @@ parser.add_argument(
 )
 options = parser.parse_args()
 options.out.mkdir(parents=True, exist_ok=True)
+# sphinx_gallery_end_ignore
 keras.utils.set_random_seed(options.seed)
 
 # %%
@@ -35,7 +53,9 @@ keras.utils.set_random_seed(options.seed)
 # ---------
 # Write the positions in binary. The last bit changes at every step, the one before it at every
 # second step, the first one hardly ever. A few bits that change at different speeds are enough to
-# tell every position from every other.
+# tell every position from every other. But each bit takes a feature and has only two values. A
+# float varies continuously, so waves need less space: a single pair of them already has another
+# value at each position.
 numbers = np.arange(16)
 bits = numbers >> np.arange(4)[:, None] & 1  # (4, 16)
 print("In binary:", *[f"{number:03b}" for number in range(8)])
@@ -71,6 +91,41 @@ figure.savefig(options.out / "waves.png", dpi=150)
 figure
 
 # %%
+# From scratch
+# ------------
+# First as the formula reads, number by number. Then the table at once, and added to a batch of
+# embeddings, which the Transformer multiplies by :math:`\sqrt d` before. The last line asserts that
+# the layer has the same output.
+loops = np.zeros((positions, width))  # (60, 32), float64
+for i in range(positions):
+    for j in range(width // 2):
+        angle = i * 10_000.0 ** (-2 * j / width)  # in radians
+        loops[i, 2 * j] = np.sin(angle)
+        loops[i, 2 * j + 1] = np.cos(angle)
+print(f"The layer against the loops: greatest difference {np.abs(loops - table).max():.1e}")
+
+exponents = -2 * np.arange(width // 2) / width  # (16,)
+speeds = (10_000.0**exponents).astype("float32")  # (16,), radians per step
+steps = np.arange(positions, dtype="float32")  # (60,)
+angles = steps[:, None] * speeds  # (60, 1) times (16,) -> (60, 16)
+waves = np.stack([np.sin(angles), np.cos(angles)], axis=-1)  # (60, 16, 2)
+waves = waves.reshape(positions, width)  # (60, 32): sine, cosine, sine, cosine, ...
+
+embedded = np.random.default_rng(options.seed).normal(size=(2, positions, width))
+embedded = (embedded / width**0.5).astype("float32")  # (2, 60, 32)
+by_hand = embedded * width**0.5 + waves  # (2, 60, 32) + (60, 32) -> (2, 60, 32)
+scaled = tfattn.SinusoidalPositionalEncoding(input_scale=width**0.5)
+by_layer = keras.ops.convert_to_numpy(scaled(embedded))  # (2, 60, 32)
+np.testing.assert_allclose(by_hand, by_layer, rtol=0, atol=1e-6)
+
+# %%
+# In float32 both agree to the last digits. The loops are in float64; angles of dozens of radians
+# lose their last digits in float32, so the table is off by up to 2e-6, which no model notices. The
+# layer computes angles in float32 under every dtype policy: in bfloat16, position 600 would be off
+# by more than 1. It also takes positions that do not begin at 0, for decoding with a cache, and odd
+# widths, and it passes on the mask of the padding.
+
+# %%
 # A step is a rotation
 # --------------------
 # Draw a pair of dimensions as a point, the sine upwards and the cosine to the right. Each point
@@ -88,8 +143,17 @@ figure
 #    -\sin \delta w_j & \cos \delta w_j \end{pmatrix}
 #    \begin{pmatrix} p_{i, 2j} \\ p_{i, 2j+1} \end{pmatrix}
 #
-# "Seven words further on" is the same linear map everywhere in the sentence, which a layer can
-# learn.
+# The rows are the two addition theorems, with :math:`\sin(w_j i) = p_{i, 2j}` and
+# :math:`\cos(w_j i) = p_{i, 2j+1}`:
+#
+# .. math:: \sin((i + \delta) w_j) = \cos(\delta w_j) \sin(w_j i) + \sin(\delta w_j) \cos(w_j i)
+#
+# .. math:: \cos((i + \delta) w_j) = -\sin(\delta w_j) \sin(w_j i) + \cos(\delta w_j) \cos(w_j i)
+#
+# The matrix has :math:`\delta` in it and no :math:`i`. So the table holds two kinds of
+# information: the *absolute* position, by the vector of each place, and the *relative* position,
+# since "seven words further on" is the same linear map everywhere in the sentence, which a layer
+# can learn.
 offset = 7
 frequencies = 10_000.0 ** (-2 * np.arange(width // 2) / width)  # (16,)
 sine, cosine = np.sin(offset * frequencies), np.cos(offset * frequencies)
@@ -133,7 +197,7 @@ for wide in (32, 128, 512):
 # %%
 # Learned positions
 # -----------------
-# A table of weights, one row a position, can learn to do the same. Here is a task that depends on
+# A table of weights, one row per position, can learn to do the same. Here is a task that depends on
 # positions alone: each output is a mean of the signal around it, and a neighbor counts the less
 # the farther away it is. Queries and keys are nothing but positions, and the score is
 # :math:`p_i^\top W p_j`. One model has the sines and cosines and learns :math:`W`. The other
@@ -167,9 +231,9 @@ figure
 # How alike two positions are
 # ---------------------------
 # The cosine of the angle between each two positions. For sines and cosines it depends on the
-# distance alone, so every diagonal has one color: that is the rotation again. Nobody told the
-# learned positions so. They have found that neighbors should be alike. How alike distant positions
-# are was of no use for the task, and is left to chance.
+# distance alone, so every diagonal has one color: that is the rotation again. The learned positions
+# had no such rule, and have found that neighbors should be alike. How alike distant positions are
+# was of no use for the task, and is left to chance.
 #
 # Both are about as good in practice. The learned table ends with its last row, here position 39,
 # and the layer refuses a longer text. Sines and cosines go on.
@@ -196,5 +260,62 @@ tokens = keras.layers.Embedding(1000, 64, mask_zero=True)(np.array([[5, 6, 7, 0]
 x = tfattn.SinusoidalPositionalEncoding(input_scale=64**0.5)(tokens)
 print("Output", tuple(x.shape))
 
+# %%
+# Summary
+# -------
+# - Attention alone does not know the order; a vector for each position, added to the token, does.
+# - Sines and cosines of falling frequency tell every position from every other. An offset is a
+#   rotation, the same everywhere.
+# - Learned positions do about as well within their table, and end with it.
+#
+# Questions
+# ---------
+# **1.** Why a sine and a cosine of each frequency, and not the sine alone?
+#
+# .. dropdown:: Answer
+#
+#    The sine alone has the same value at two angles of each turn, and the next sine cannot be
+#    computed from it. With the cosine, a step is a linear map of the pair.
+#
+# **2.** What is the dot product of the encodings of positions :math:`i` and :math:`i + \delta`?
+#
+# .. dropdown:: Answer
+#
+#    :math:`\sum_j \cos(\delta w_j)`, since :math:`\sin a \sin b + \cos a \cos b = \cos(a - b)`. It
+#    depends on the distance alone, and is the same for :math:`-\delta`: direction needs the
+#    matrices of queries and keys.
+#
+# **3.** Positions are added. Why not concatenated?
+#
+# .. dropdown:: Answer
+#
+#    That works too, and costs width in every layer. A linear map of the concatenation is the sum of
+#    two linear maps, so adding loses only the freedom to keep the two apart; in a wide embedding
+#    they can be kept apart anyway.
+#
+# **4.** The base 10000 becomes 100. How long is the slowest wave at width 32, and what follows?
+#
+# .. dropdown:: Answer
+#
+#    :math:`2 \pi \cdot 100^{30/32}`, about 470 tokens, not some 35,000. In longer texts every hand
+#    has gone round, and none alone tells near from far. Short texts use more of the table.
+#
+# **5.** Write ``sinusoidal_positions`` yourself, and ``rotate_pairs``, which turns queries and keys
+# instead of adding anything.
+#
+# .. dropdown:: Answer
+#
+#    ``python -m tfattn.exercises open sinusoidal_positions`` writes the task,
+#    ``python -m tfattn.exercises check sinusoidal_positions`` checks your function:
+#    :doc:`all exercises </exercises>`.
+#
+# Where to go next
+# ----------------
+# - :doc:`Residuals and layer normalization <residuals_and_norms>`: the two parts around each
+#   sublayer.
+# - :doc:`Positions and biases </positions-and-biases>`: rotary and relative positions, ALiBi.
+
+# sphinx_gallery_start_ignore
 result = {"rotation_error": rotation_error, "still": still, "weight_errors": errors}
 print("result:", json.dumps(result))
+# sphinx_gallery_end_ignore

@@ -2,21 +2,37 @@
 Attention scoring functions
 ===========================
 
-A score says how well a query and a key go together, and a softmax turns scores into weights. We
-hide what is padding, try additive attention and the scaled dot product on an example that can be
-checked in the head, put five scores side by side, and see what the scale of the dot product is for.
+A score measures how well a query matches a key, and a softmax turns scores into weights. We hide
+padding, try additive attention and the scaled dot product on an example that you can check in your
+head, compare five scores, and see what the scale of the dot product is for.
 """
 
+# %%
+# What you will learn
+# -------------------
+# - how to write a masked softmax, and why a large negative number is not a mask;
+# - how to write additive attention, whose broadcast has four axes;
+# - what the scores have in common, and why the dot product is divided by :math:`\sqrt d`.
+#
+# Before you begin
+# ----------------
+# - Prerequisites: :doc:`kernel_regression` and :doc:`batched_matmul`; broadcasting in NumPy.
+# - Time: 15 minutes to read, 15 seconds to run.
+# - ``options.seed`` is 0 and ``options.out`` the folder for figures: the script's two options.
+
 # sphinx_gallery_thumbnail_number = 3
+# sphinx_gallery_start_ignore
 import argparse
 import json
 from pathlib import Path
 
+# sphinx_gallery_end_ignore
 import keras
 import numpy as np
 
 import tfattn
 
+# sphinx_gallery_start_ignore
 parser = argparse.ArgumentParser(
     description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
 )
@@ -26,25 +42,39 @@ parser.add_argument(
 )
 options = parser.parse_args()
 options.out.mkdir(parents=True, exist_ok=True)
+# sphinx_gallery_end_ignore
 keras.utils.set_random_seed(options.seed)
 random = np.random.default_rng(options.seed)
 
 # %%
-# Masked softmax
-# --------------
+# Scoring functions
+# -----------------
 # In kernel regression :math:`-(x - x_i)^2 / 2` went into the softmax. Any other function
 # :math:`a(q, k)` of query and key may stand in its place: a *scoring function*. Attention to m
-# pairs of key and value is then
+# pairs of key and value, of widths q, k and v, is then
 #
 # .. math:: f(q, (k_1, v_1), \ldots, (k_m, v_m)) = \sum_i \alpha(q, k_i) v_i, \quad
 #           \alpha(q, k_i) = \mathrm{softmax}_i \; a(q, k_i)
 #
-# Sentences of a batch differ in length, and what fills them up must get a weight of 0. One valid
-# length a row of the batch is a vector as long as the batch (not as the matrix has rows); one valid
-# length a query is a matrix. Here are two matrices of 2 queries by 4 keys: first with lengths 2 and
-# 3, one a matrix, then with lengths (1, 3) and (2, 4), query by query.
+# .. math:: q \in \mathbb{R}^q, \; k_i \in \mathbb{R}^k, \; v_i \in \mathbb{R}^v, \quad
+#           f(q, \ldots) \in \mathbb{R}^v
+#
+# The score is one number, whatever the widths. Where the widths q and k differ, there is no dot
+# product of query and key, and the score needs matrices.
+#
+# .. image:: /drawings/scoring-function.svg
+#    :alt: Query and keys enter the scoring function; a softmax of the scores weights the values.
+
+# %%
+# Masked softmax
+# --------------
+# Sentences of a batch differ in length, and the padding must get a weight of 0: with 5 keys and a
+# valid length of 2, the last three weights are 0, and the first two sum to 1. One valid length per
+# sample is a vector as long as the batch (not as the matrix has rows); one valid length per query
+# is a matrix. Here are two matrices of 2 queries by 4 keys: first with lengths 2 and 3, one per
+# matrix, then with lengths (1, 3) and (2, 4), query by query.
 scores = random.normal(size=(2, 2, 4)).astype("float32")
-lengths = {"a row": np.array([2, 3]), "a query": np.array([[1, 3], [2, 4]])}
+lengths = {"per sample": np.array([2, 3]), "per query": np.array([[1, 3], [2, 4]])}
 masked = np.stack([tfattn.masked_softmax(scores, valid_lens=n) for n in lengths.values()])
 figure = tfattn.plot.heatmaps(
     masked,  # (2, 2, 2, 4)
@@ -60,18 +90,65 @@ figure.savefig(options.out / "masked_softmax.png", dpi=150)
 figure
 
 # %%
+# Masked softmax from scratch
+# ---------------------------
+# Write-ups flatten the scores to rows, repeat the lengths once per query, fill hidden scores with
+# :math:`-10^6`, and take a softmax. In NumPy, for both forms of the lengths:
+for given in lengths.values():
+    batch, queries, keys = scores.shape  # B, T, S
+    rows = scores.reshape(batch * queries, keys)  # (B · T, S)
+    per_query = given.reshape(batch, -1)  # (B, 1), for all queries, or (B, T)
+    per_query = np.broadcast_to(per_query, (batch, queries))  # (B, T)
+    per_row = per_query.reshape(batch * queries, 1)  # (B · T, 1)
+    visible = np.arange(keys) < per_row  # (S,) < (B · T, 1): (B · T, S)
+    filled = np.where(visible, rows, -1e6)  # (B · T, S)
+    powers = np.exp(filled - filled.max(axis=1, keepdims=True))  # (B · T, S)
+    weights = powers / powers.sum(axis=1, keepdims=True)  # rows sum to 1
+    by_hand = weights.reshape(batch, queries, keys)  # (B, T, S)
+    by_package = tfattn.masked_softmax(scores, valid_lens=given)  # (B, T, S)
+    by_package = keras.ops.convert_to_numpy(by_package)
+    np.testing.assert_allclose(by_hand, by_package, rtol=0, atol=1e-6)
+
+# %%
+# A number is not a mask, however large. The first query below has no key at all, and the filled
+# softmax spreads its weight over the padding. The scores of the second are lower than
+# :math:`-10^6`, and all its weight goes to hidden keys.
+extreme = np.array([[[1, 2, 3, 4], [-2e6, -2e6, 0, 0]]], "float32")  # (1, 2, 4)
+none_and_two = np.array([[0, 2]])  # (1, 2), one length per query
+visible = np.arange(4) < none_and_two[:, :, None]  # (1, 2, 4)
+filled = np.where(visible, extreme, -1e6)  # (1, 2, 4)
+powers = np.exp(filled - filled.max(axis=-1, keepdims=True))  # (1, 2, 4)
+filled_weights = powers / powers.sum(axis=-1, keepdims=True)  # (1, 2, 4)
+masked_weights = tfattn.masked_softmax(extreme, valid_lens=none_and_two)
+masked_weights = keras.ops.convert_to_numpy(masked_weights)
+print(f"Filled with -1e6: {filled_weights[0].tolist()}")
+print(f"masked_softmax:   {masked_weights[0].tolist()}")
+
+# %%
+# ``tfattn.masked_softmax`` keeps the mask. It subtracts the largest *visible* score, gives hidden
+# keys weights of exactly 0, and multiplies a row without keys by 0, so its gradient stays finite
+# too. Its sums are in float32 or wider: in float16 the number :math:`-10^6` is :math:`-\infty`, and
+# a filled row without keys becomes NaN. The layers also remove the values of hidden keys before the
+# product, since 0 times NaN is NaN (:doc:`masked_attention`).
+
+# %%
 # Additive attention
 # ------------------
 # A small network with one hidden layer of h units and no biases, for queries and keys of different
 # widths:
 #
-# .. math:: a(q, k) = w_v \cdot \tanh(W_q q + W_k k)
+# .. math:: a(q, k) = w_v \cdot \tanh(W_q q + W_k k), \quad
+#           W_q \in \mathbb{R}^{h \times q}, \; W_k \in \mathbb{R}^{h \times k}, \;
+#           w_v \in \mathbb{R}^h
 #
-# In each of two rows of a batch, one query of width 20 meets ten keys of width 2. The valid lengths
+# It is the same as a network whose input is query and key concatenated, a vector of width q + k.
+# The hidden width h is a hyperparameter.
+#
+# In each of two samples, one query of width 20 meets ten keys of width 2. The valid lengths
 # are 2 and 6, and h is 8. The values 0 … 39 stand in ten rows of four, the same for both. All keys
 # are equal, so the keys that count share the weight equally, whatever the network has learned. The
 # outputs are the means of the first two values, (2, 3, 4, 5), and of the first six,
-# (10, 11, 12, 13). Dropout rests outside of training.
+# (10, 11, 12, 13). Dropout is off outside of training.
 key = np.ones((2, 10, 2), "float32")
 value = np.tile(np.arange(40, dtype="float32").reshape(1, 10, 4), (2, 1, 1))
 valid_lens = np.array([2, 6])
@@ -87,16 +164,59 @@ figure.savefig(options.out / "weights.png", dpi=150)
 figure
 
 # %%
+# Additive attention from scratch
+# -------------------------------
+# Write-ups make it a class of three linear layers without biases, with dropout on the weights. Here
+# are its computations. Each of T queries meets each of S keys, and a hidden layer of h numbers
+# stands between them. An axis of size 1 for the keys in the queries, and one for the queries in the
+# keys, makes their sum a tensor of four axes: (B, T, 1, h) plus (B, 1, S, h) is (B, T, S, h). Now
+# keys differ, and so do the three queries of each sample.
+draw = np.random.default_rng(1).normal
+q = draw(size=(2, 3, 20))  # (B, T, 20)
+k, v = draw(size=(2, 10, 2)), draw(size=(2, 10, 4))  # (B, S, 2), (B, S, 4)
+w_q = draw(0.0, 0.1, size=(20, 8))  # (20, h): W_q transposed, queries are rows
+w_k = draw(0.0, 0.1, size=(2, 8))  # (2, h)
+w_v = draw(0.0, 0.1, size=(8, 1))  # (h, 1)
+
+projected_q = q @ w_q  # (B, T, 20) by (20, h): (B, T, h)
+projected_k = k @ w_k  # (B, S, 2) by (2, h): (B, S, h)
+left = projected_q[:, :, None, :]  # (B, T, 1, h)
+right = projected_k[:, None, :, :]  # (B, 1, S, h)
+hidden = np.tanh(left + right)  # (B, T, S, h): each query with each key
+pairs = hidden @ w_v  # (B, T, S, h) by (h, 1): (B, T, S, 1)
+pairs = pairs[:, :, :, 0]  # (B, T, S)
+visible = np.arange(10) < valid_lens[:, None, None]  # (B, 1, S)
+pairs = np.where(visible, pairs, -np.inf)  # (B, T, S); each query has a key
+powers = np.exp(pairs - pairs.max(axis=-1, keepdims=True))  # (B, T, S)
+weights = powers / powers.sum(axis=-1, keepdims=True)  # (B, T, S)
+pooled = weights @ v  # (B, T, S) by (B, S, 4): (B, T, 4)
+
+layer = tfattn.AdditiveAttention(units=8)
+layer.build(q.shape, v.shape, k.shape)
+layer.set_weights([w_q, w_k, w_v])
+q, k, v = (each.astype("float32") for each in (q, k, v))
+by_layer = layer(query=q, key=k, value=v, valid_lens=valid_lens)  # (B, T, 4)
+by_layer = keras.ops.convert_to_numpy(by_layer)
+np.testing.assert_allclose(pooled, by_layer, rtol=0, atol=1e-6)
+
+# %%
+# The layer projects each query and each key once, as here, and adds them pair by pair.
+# For long sequences it never holds the four axes: it walks over blocks of queries and keys, and
+# computes the blocks again for the gradient. Its masked softmax takes care of queries without keys,
+# and in ``tfattn.MultiHeadAttention`` each head has its own :math:`w_v`.
+
+# %%
 # Scaled dot product, and others
 # ------------------------------
-# Where query and key are of one width d, their dot product is a score,
+# Where query and key have one width d, their dot product is a score,
 # :math:`a(q, k) = q \cdot k / \sqrt d`. For n queries :math:`Q` (n, d), m keys :math:`K` (m, d) and
 # their values :math:`V` (m, v) at once, attention is :math:`\mathrm{softmax}(Q K^T / \sqrt d) V`,
 # of shape (n, v). A matrix between query and key makes the score bilinear, :math:`q^T W k`, for any
 # widths. The cosine asks for their angle alone. Below the queries have the width of the keys, 2. On
 # equal keys all scores agree.
 #
-# Arguments go by their names: some write-ups pass queries, keys, values, Keras query, value, key.
+# Pass arguments by name: the order of some write-ups is queries, keys, values, that of Keras query,
+# value, key.
 query = random.normal(size=(2, 1, 2)).astype("float32")
 layers = {
     "scaled dot product": tfattn.DotProductAttention(dropout=0.5),
@@ -110,7 +230,7 @@ for name, output in outputs.items():
     print(f"{name}: {output[0].round(3)} and {output[1].round(3)}")
 
 # %%
-# Keys that differ show how the scores do. The last row is the exponent of the Gaussian kernel,
+# Unequal keys show how the scores differ. The last row is the exponent of the Gaussian kernel,
 # :math:`-\lVert q - k \rVert^2 / 2`: kernel regression is attention with that score. It and the
 # cosine look for a key that is like the query; the dot product also likes long keys. The two with
 # matrices have not learned anything yet.
@@ -135,7 +255,8 @@ figure
 # ---------------------
 # Let query and key have d independent components of mean 0 and variance 1. Each product
 # :math:`q_i k_i` then has mean 0 and variance 1, and the dot product, a sum of d of them, has
-# variance d. Divided by the root of d, it keeps variance 1 at any width.
+# variance d. Divided by the root of d, it keeps variance 1 at any width. (Some write-ups divide by
+# d itself: the variance is then 1/d, and at large widths all weights are nearly equal.)
 widths = 2 ** np.arange(2, 10)  # 4 ... 512
 variances = {"unscaled": [], "scaled": []}
 slopes = {"unscaled": [], "scaled": []}
@@ -158,9 +279,11 @@ figure
 # derivative of a weight by its own score is :math:`\alpha_i (1 - \alpha_i)`. Below is its mean over
 # ten keys. Without the scale less and less gradient gets through to queries and keys.
 #
-# Additive attention or dot product? On paper they cost about the same. In practice the dot product
-# is faster and needs less memory, since it is one matrix product. It is often said that additive
-# attention does better for large d: that is so only where the dot product is not scaled.
+# Additive attention or dot product? On paper they cost about the same. Additive attention has three
+# matrices to learn, :math:`h (q + k + 1)` numbers, 184 in the example above; the dot product has
+# none, is faster and needs less memory, since it is one matrix product. It is often said that
+# additive attention does better, or does so for large d: that holds where the dot product is not
+# scaled (Vaswani et al. 2017, section 3.2.1).
 figure = tfattn.plot.curves(
     widths, slopes, "Width d", "Mean derivative of a weight by its score", log_x=True
 )
@@ -172,7 +295,68 @@ figure
 # With this package
 # -----------------
 # ``tfattn.Attention(score=...)`` takes any score, and so does ``tfattn.MultiHeadAttention``; the
-# scale of the dot product is there without asking.
+# scale of the dot product is the default.
+
+# %%
+# Summary
+# -------
+# - A score compares a query with a key; a softmax over the keys makes weights of scores. Each score
+#   gives another attention, the rest stays the same.
+# - A mask says which keys take part. Hidden keys have weights of exactly 0, and a query without
+#   keys pools to 0; filling scores with a large negative number guarantees neither.
+# - Additive attention takes queries and keys of any widths, and learns three matrices. The dot
+#   product needs equal widths, learns nothing and is one matrix product.
+# - Dividing by :math:`\sqrt d` keeps the variance of scores at 1, so the gradient of the softmax
+#   does not vanish.
+#
+# Questions
+# ---------
+# **1.** What goes wrong if hidden scores are filled with 0?
+#
+# .. dropdown:: Answer
+#
+#    :math:`e^0 = 1`: padding gets weight like any key of score 0, and the most where the real
+#    scores are negative.
+#
+# **2.** How much memory does the tensor ``hidden`` of additive attention need for one sentence of T
+# = S = 4096 tokens, h = 64, in float32?
+#
+# .. dropdown:: Answer
+#
+#    :math:`4096^2 \cdot 64` numbers of 4 bytes, 4.3 GB. The scores alone are 67 MB. So the package
+#    computes it in blocks.
+#
+# **3.** Queries and keys all have length 1. How do the weights of the Gaussian score and of the
+# unscaled dot product differ?
+#
+# .. dropdown:: Answer
+#
+#    Not at all: :math:`-\lVert q - k \rVert^2 / 2 = q \cdot k - 1`, and a softmax does not change
+#    when all scores of a row lose the same number.
+#
+# **4.** In the example of additive attention, why do the outputs not depend on the weights of the
+# layer?
+#
+# .. dropdown:: Answer
+#
+#    All keys of a sample are equal, so all scores of a query are, whatever the matrices. Equal
+#    scores give equal weights.
+#
+# **5.** Write them yourself: ``masked_softmax``, ``additive_scores`` and ``dot_product_attention``
+# are :doc:`exercises </exercises>`.
+#
+# .. dropdown:: Answer
+#
+#    ``python -m tfattn.exercises open masked_softmax`` writes the task, ``check masked_softmax``
+#    checks it. Its inputs have rows that are masked entirely, so a filled softmax fails.
+#
+# Where to go next
+# ----------------
+# - :doc:`Bahdanau attention <bahdanau_translation>`: additive attention in a recurrent translator.
+# - :doc:`Multi-head attention <multi_head>`: several scores side by side.
+# - :doc:`Masked attention <masked_attention>`: other masks than valid lengths.
+
+# sphinx_gallery_start_ignore
 result = {
     "outputs": {name: output.round(4).tolist() for name, output in outputs.items()},
     "widths": widths.tolist(),
@@ -180,3 +364,4 @@ result = {
     "slopes": slopes,
 }
 print("result:", json.dumps(result))
+# sphinx_gallery_end_ignore

@@ -1,8 +1,9 @@
 """Builds the pages: `python docs/build.py`. They come to `out/docs`.
 
 Runs every demo for its page, and asks it for what it is to find (`tests/demos/expected.py`). Then
-it runs every notebook from top to bottom. A warning, a demo that fails and a notebook that fails
-make it end with an error. It takes about five minutes on two cores and needs no network.
+it asks the search for what it is to find (`docs/queries.py`), which needs Chromium, and runs every
+notebook from top to bottom. A warning, a query, demo or notebook that fails makes it end with an
+error. It takes about ten minutes on two cores and needs no network.
 """
 
 import argparse
@@ -39,6 +40,7 @@ def main() -> int:
     began = time.perf_counter()
     for step in (
         [*command, "-W", "--keep-going"],
+        [sys.executable, str(DOCS / "queries.py")],
         [sys.executable, str(DOCS / "run_notebooks.py"), *options.notebooks],
     ):
         if status := subprocess.run(step, cwd=ROOT).returncode:

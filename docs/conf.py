@@ -9,8 +9,7 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
-from extensions import gallery  # noqa: E402
-
+import notebooks  # noqa: E402
 import tfattn  # noqa: E402
 
 project = "tfattn"
@@ -22,9 +21,12 @@ extensions = [
     "extensions.gallery",
     "extensions.api",
     "extensions.docstrings",
+    "extensions.figures",
     "extensions.languages",
+    "extensions.live",
     "extensions.mathml",
     "extensions.names",
+    "extensions.search",
     "myst_parser",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
@@ -70,7 +72,8 @@ sphinx_gallery_conf = {
     "capture_repr": (),
     "backreferences_dir": "api/backreferences",
     "doc_module": ("tfattn",),
-    "first_notebook_cell": gallery.FIRST_CELL,
+    "first_notebook_cell": notebooks.FIRST_CELL,
+    "notebook_images": True,
     "remove_config_comments": True,
     "download_all_examples": False,
     "show_signature": False,
@@ -82,6 +85,7 @@ html_theme = "pydata_sphinx_theme"
 html_title = "tfattn"
 html_static_path = ["_static"]
 html_css_files = ["tfattn.css"]
+html_js_files = ["tfattn.js"]
 html_sidebars = {"start": []}  # a page without a section has nothing to list
 html_math_renderer = "mathml"
 html_show_sourcelink = False

@@ -1,4 +1,4 @@
-"""The API: one page a public name, and an index of them, written before Sphinx reads its pages."""
+"""The API: one page per public name, and an index, written before Sphinx reads its pages."""
 
 import functools
 import importlib
@@ -6,8 +6,6 @@ import inspect
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-
-from sphinx.errors import ExtensionError
 
 # Names of `tfattn` by what they are for; those of its modules come after, from their `__all__`.
 GROUPS = {
@@ -32,7 +30,7 @@ GROUPS = {
         "SoftCapScore",
         "Score",
     ],
-    "Scores into weights": ["AttentionSinks", "Sparsemax", "TopKSoftmax", "Normalizer"],
+    "Normalizers": ["AttentionSinks", "Sparsemax", "TopKSoftmax", "Normalizer"],
     "Positions": [
         "SinusoidalPositionalEncoding",
         "LearnedPositionalEncoding",
@@ -57,6 +55,7 @@ GROUPS = {
         "BahdanauSeq2Seq",
         "NadarayaWatsonRegressor",
         "kernel_regression.KernelRegressor",
+        "load_example",
     ],
     "Losses, metrics, schedules": [
         "MaskedCrossentropy",
@@ -67,12 +66,18 @@ GROUPS = {
     "Search": [
         "translate",
         "translate_stream",
+        "decoding.translate_n_best",
+        "decoding.log_probabilities",
+        "decoding.minimum_bayes_risk",
+        "decoding.Ensemble",
         "GreedySearch",
         "BeamSearch",
+        "decoding.PooledBeamSearch",
         "Sampling",
         "decoding.Search",
         "decoding.DiverseBeams",
         "decoding.Hypotheses",
+        "decoding.ScoredText",
         "decoding.BeamTrace",
         "decoding.Past",
     ],
@@ -85,14 +90,16 @@ MODULES = {
     "kernels": "Kernels",
     "kernel_regression": "Kernel regression",
     "kernel_regression.kernels": "Kernels of kernel regression",
-    "normalizers": "Scores into weights, as functions",
+    "normalizers": "Normalizers, as functions",
     "rules": "Rules of decoding",
     "plot": "Figures",
     "data": "Data",
     "convert": "Weights from elsewhere",
     "training": "Training",
+    "interpret": "Interpretation",
+    "exercises": "Exercises",
 }
-# Of Keras, or only for it.
+# Methods of Keras's API.
 _LEFT_OUT = {
     "build",
     "compute_mask",
@@ -102,9 +109,9 @@ _LEFT_OUT = {
     "get_build_config",
     "get_config",
 }
-# Of masks and biases, for whoever writes one: on the page of the class that defines it alone.
+# Methods for authors of masks and biases: only on the page of the class that defines them.
 _FOR_ENGINE = {"check", "flatten", "unflatten"}
-_INDEX = "One page a name. Each page ends with the tutorials that use it."
+_INDEX = "One page per public name. Each page ends with the tutorials that use the name."
 
 
 @functools.cache
@@ -123,7 +130,7 @@ def groups() -> dict[str, tuple[str, list[str]]]:
         result[title] = (f"`tfattn.{module}`. {summary}", [f"{module}.{name}" for name in names])
     missing = set(tfattn.__all__) - listed - set(MODULES)
     if missing:
-        raise ExtensionError(f"docs/extensions/api.py: GROUPS lacks {', '.join(sorted(missing))}")
+        raise ValueError(f"docs/extensions/api.py: GROUPS lacks {', '.join(sorted(missing))}")
     return result
 
 

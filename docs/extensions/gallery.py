@@ -5,10 +5,12 @@ each of them has to find.
 import os
 import re
 import shutil
+import textwrap
 from pathlib import Path
 from typing import Any
 
 from sphinx.errors import ExtensionError
+from sphinx_gallery import notebook
 
 from tests.demos import expected
 
@@ -27,22 +29,21 @@ ORDER = (
     "residuals_and_norms",
     "masked_attention",
     "transformer_translation",
+    "find_a_head",
     "hard_attention",
+    "sets",
+    "image_patches",
+    "time_series",
 )
 
-FIRST_CELL = """\
-%matplotlib inline
-import sys
-
-sys.argv = sys.argv[:1]  # so that the options below take their defaults
-"""
-
-_IFRAME = """
-.. raw:: html
-
-    <iframe class="viewer" src="viewers/{name}" title="{title}" loading="lazy"></iframe>
-    <p class="viewer-link"><a href="viewers/{name}">{title} on a page of its own</a></p>
-"""
+# The titles of pages that demos write.
+_PAGES = {"viewer": "The viewer", "live": "The live translator"}
+_VIEWER = """\
+<iframe class="viewer" src="{path}" title="{title}" loading="lazy"></iframe>
+<p class="viewer-link"><a href="{path}">{own_page}</a></p>"""
+_RAW = "\n.. raw:: html\n\n    {}\n"
+# On a Chinese page this shows the viewer of its demo. Nothing shows where the text alone is read.
+_CHINESE_VIEWER = '<div class="viewer"></div>'
 
 
 def place(path: str) -> int:
@@ -88,7 +89,7 @@ def scrape(block: Any, block_vars: dict[str, Any], gallery_conf: dict[str, Any])
             continue
         if path.suffix == ".png":
             text += _picture(path, block_vars, gallery_conf)
-        elif path.suffix == ".html" and path.stem.startswith("viewer"):
+        elif path.suffix == ".html" and path.stem in _PAGES:
             text += _viewer(path, block_vars)
         taken[path] = written
     if "result" in block_vars["example_globals"]:  # the last cell has run
@@ -106,11 +107,30 @@ def _picture(path, block_vars, gallery_conf):
 
 def _viewer(path, block_vars):
     demo = Path(block_vars["target_file"])
-    name = f"{demo.stem}-{path.name}"
     folder = demo.parent / "viewers"
     folder.mkdir(exist_ok=True)
-    shutil.copyfile(path, folder / name)
-    return _IFRAME.format(name=name, title="The viewer")
+    name = demo.stem if path.stem == "viewer" else f"{demo.stem}-{path.stem}"
+    page = path.read_text(encoding="utf-8")
+    (folder / f"{name}.html").write_text(page, encoding="utf-8")
+    if path.stem == "viewer":
+        chinese = page.replace('{"language":"en"', '{"language":"zh"', 1)
+        (folder / f"{name}.zh.html").write_text(chinese, encoding="utf-8")
+    frame = _VIEWER.format(
+        path=f"viewers/{name}.html",
+        title=_PAGES[path.stem],
+        own_page=f"{_PAGES[path.stem]} on a page of its own",
+    )
+    return _RAW.format(frame.replace("\n", "\n    "))
+
+
+def _chinese_viewer(app, docname, source):
+    demo = docname.removeprefix("zh/tutorials/")
+    frame = _VIEWER.format(
+        path=f"../../tutorials/viewers/{demo}.zh.html",
+        title="注意力查看器",
+        own_page="在单独的页面中打开",
+    )
+    source[0] = source[0].replace(_CHINESE_VIEWER, frame)
 
 
 # A line of a progress bar, as `fit` prints many of in each epoch.
@@ -129,6 +149,28 @@ def _without_progress(app, docname, source):
         )
 
 
+# Sphinx-Gallery has no dropdowns in notebooks; HTML has.
+_DROPDOWN = re.compile(r"^\.\. dropdown:: *(.*)\n((?:\n|   .*\n?)+)", re.M)
+
+
+def show_answers_in_notebooks() -> None:
+    """Has Sphinx-Gallery write the hidden answers of a page into its notebook as HTML."""
+    notebook.rst2md = _with_details(notebook.rst2md)
+
+
+def _with_details(rst2md):
+    def convert(text, *args, **kwargs):
+        text = rst2md(text, *args, **kwargs)
+        return _DROPDOWN.sub(_details, text)
+
+    return convert
+
+
+def _details(match):
+    answer = textwrap.dedent(match[2]).strip()
+    return f"<details><summary>{match[1]}</summary>\n\n{answer}\n\n</details>\n\n"
+
+
 def _finish(app, exception):
     """Viewers are pages of their own, which go along unread; demos leave nothing behind."""
     shutil.rmtree(Path(app.srcdir).parent / "demos" / "out", ignore_errors=True)
@@ -138,6 +180,8 @@ def _finish(app, exception):
 
 
 def setup(app):
+    show_answers_in_notebooks()
     app.connect("source-read", _without_progress)
+    app.connect("source-read", _chinese_viewer)
     app.connect("build-finished", _finish)
     return {"parallel_read_safe": True}

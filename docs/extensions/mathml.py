@@ -1,5 +1,7 @@
 """Formulas as MathML, which browsers draw by themselves: pages need no network for them."""
 
+import re
+
 from docutils import nodes
 from docutils.utils.math import MathError
 from docutils.utils.math.latex2mathml import tex2mathml
@@ -10,7 +12,9 @@ logger = logging.getLogger(__name__)
 
 def _mathml(node, as_block):
     try:
-        return tex2mathml(node.astext(), as_block=as_block)
+        mathml = tex2mathml(node.astext(), as_block=as_block)
+        # A bar with an exponent would stretch by itself, below the line.
+        return re.sub(r"(<msu[a-z]+>\s*)<mo>‖</mo>", r'\1<mo stretchy="false">‖</mo>', mathml)
     except MathError as error:
         logger.warning("formula %r: %s", node.astext(), error, location=node)
         return f"<code>{node.astext()}</code>"

@@ -1,6 +1,8 @@
 """Names of the package in `code` become links, in pages, docstrings and demos alike.
 
-A name that begins with `tfattn.` and is not there is a warning, and so fails a strict build.
+A name that begins with `tfattn.` and is not there is a warning, and so fails a strict build. Other
+libraries have classes of the same names: `X` is no link after “Keras's”, nor on a page about
+another library, except in the last column of a table, which is about this package.
 """
 
 import functools
@@ -17,6 +19,8 @@ from extensions.api import public_names
 logger = logging.getLogger(__name__)
 
 _NAME = re.compile(r"([A-Za-z_][\w.]*\w)(\(.*\))?", re.DOTALL)
+_OTHER_LIBRARIES = re.compile(r"(zh/)?(coming-from-|convert$|where-write-ups)")
+_OF_ANOTHER = re.compile(r"(['’]s|(Keras|KerasHub|Torch) ?的) ?$", re.IGNORECASE)
 
 
 @functools.cache
@@ -57,6 +61,8 @@ class LinkNames(SphinxTransform):
                         logger.warning("there is no %s", written, location=node)
                     continue
             elif written in public and (written[0].isupper() or "." in written):
+                if _is_of_another(node, self.env.docname):
+                    continue
                 name = written
             else:
                 continue
@@ -73,6 +79,16 @@ class LinkNames(SphinxTransform):
             )
             node.replace_self(link)
             link += node
+
+
+def _is_of_another(node, page):
+    before = node.previous_sibling()
+    if before is not None and _OF_ANOTHER.search(before.astext()):
+        return True
+    if not _OTHER_LIBRARIES.match(page):
+        return False
+    cell = next((parent for parent in _parents(node) if isinstance(parent, nodes.entry)), None)
+    return cell is None or cell is not cell.parent[-1]
 
 
 def _parents(node):

@@ -1,11 +1,7 @@
-"""Draws docs/one-idea.png: a weighted mean in kernel regression, and the same in a Transformer.
-
-Trains the small Transformer of demos/transformer_translation.py, which takes a few minutes.
-"""
+"""Draws docs/one-idea.png: a weighted mean in kernel regression, and the same in a Transformer."""
 
 from pathlib import Path
 
-import keras
 import numpy as np
 from matplotlib import colormaps
 from matplotlib.figure import Figure
@@ -33,43 +29,13 @@ def regression(queries):
 
 def translation():
     """The words of a translation, those that were read, and each head's weights between them."""
-    keras.utils.set_random_seed(SEED)
-    train, _ = tfattn.data.split_pairs(tfattn.data.toy_translation(14_000, SEED))
-    english, french = map(tfattn.data.Vocabulary.from_sentences, zip(*train, strict=True))
-    batches = tfattn.data.token_batches(train, english, french, 768, shuffle_seed=SEED)
-    model = tfattn.Transformer(
-        len(english),
-        len(french),
-        num_layers=2,
-        width=128,
-        num_heads=4,
-        hidden_dim=256,
-        dropout=0.1,
-    )
-    rate = tfattn.InverseSquareRootSchedule(peak=0.0018, warmup_steps=400)
-    model.compile(
-        keras.optimizers.Adam(rate, beta_2=0.98, epsilon=1e-9),
-        tfattn.MaskedCrossentropy(label_smoothing=0.1),
-        jit_compile=False,
-    )
-    model.fit(batches, epochs=5, shuffle=False, verbose=2)
+    model, english, french = tfattn.load_example("grammar")
     written = tfattn.translate(model, [SENTENCE], english, french)[0]
     source = [*english.encode(SENTENCE), english.end_id]
     target = [french.begin_id, *french.encode(written)]
     weights = tfattn.attention_weights(model, (np.array([source]), np.array([target])))
     cross = [w[0] for path, w in weights.items() if "cross" in path][-1]  # (H, T, S)
     return [*written.split(), "(end)"], [*SENTENCE.split(), "(end)"], np.array(cross)
-
-
-def kept(path):
-    """The translation, of the file where it was kept, or made anew and kept there."""
-    if path.exists():
-        with np.load(path) as file:
-            return [file[name] for name in ("written", "read", "heads")]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    written, read, heads = translation()
-    np.savez(path, written=written, read=read, heads=heads)
-    return written, read, heads
 
 
 def one_query(ax, x, y, weights, pooled, curve):
@@ -135,5 +101,5 @@ def draw(written, read, heads):
 
 
 if __name__ == "__main__":
-    figure = draw(*kept(Path("out/figures/one_idea.npz")))
+    figure = draw(*translation())
     figure.savefig(Path(__file__).parents[1] / "one-idea.png", dpi=120)

@@ -168,7 +168,7 @@ def scoring_functions(numbers, end):
     assert numbers["slopes"]["unscaled"][-1] < numbers["slopes"]["scaled"][-1] / 10
 
 
-@writes("attention.png", "flow.png", "loss.png", "viewer.html")
+@writes("attention.png", "flow.png", "live.html", "loss.png", "viewer.html")
 def bahdanau_translation(numbers, end):
     translates(numbers, end)
     assert end.alignment.shape == (len(end.written), len(end.read))
@@ -176,9 +176,9 @@ def bahdanau_translation(numbers, end):
 
 @writes("heads.png", "loss.png")
 def multi_head(numbers, end):
-    # sums of 16 products of numbers of about 1, in float32
-    bound = 128 * 2.0**-24 * np.abs(end.by_slices).max()
-    assert numbers["slices_difference"] <= bound
+    # sums of 12 products of numbers of about 1, in float32
+    bound = 128 * 2.0**-24 * np.abs(end.from_scratch).max()
+    assert numbers["difference"] <= bound
     assert numbers["keras_difference"] <= bound
     assert (end.marks.sum(axis=1) == 1).all()
     for row in range(5):  # the letter before, and the marked one
@@ -346,7 +346,15 @@ def translates(numbers, end):
         near(weights.sum(axis=-1), 1.0, rtol=1e-5, err_msg=path)
 
 
-@writes("between.png", "decoder.png", "encoder.png", "flow.png", "loss.png", "viewer.html")
+@writes(
+    "between.png",
+    "decoder.png",
+    "encoder.png",
+    "flow.png",
+    "live.html",
+    "loss.png",
+    "viewer.html",
+)
 def transformer_translation(numbers, end):
     translates(numbers, end)
     read, written = len(end.read), len(end.written)
@@ -358,6 +366,26 @@ def transformer_translation(numbers, end):
         assert [layer.shape for layer in kind.values()] == [shape] * 2  # two layers
     for layer in end.decoder.values():
         assert (np.triu(layer, 1) == 0.0).all()  # no word looks ahead
+
+
+@writes("heads.png")
+def find_a_head(numbers, end):
+    assert numbers["exact_match"] >= 0.95
+    assert min(numbers["weight_on_noun"]) > 0.5
+    importance = dict(numbers["importance"])
+    between = importance.pop(end.between)
+    assert min(between) > max(max(heads) for heads in importance.values())
+    # none of them is missed alone
+    for pairs in numbers["alone"].values():
+        errors, right = np.transpose(pairs)
+        assert errors.max() < 0.05 and right.min() > 0.9
+    # without all of them the words are gone, and the order is not
+    errors, right = numbers["without_four"]
+    assert errors < 0.05 and right < 0.5
+    near(numbers["right_named"][3], right, atol=1e-4)
+    assert min(numbers["right_random"][:4]) > 0.8
+    near(numbers["p_values"][3], 1 / 21, atol=1e-4)
+    assert end.counted({}) == end.intact  # every head is on again
 
 
 @writes("accuracy.png", "noise.png", "weights.png")
@@ -384,3 +412,56 @@ def hard_attention(numbers, end):
     biased = error["straight-through"]
     assert biased > 3 * noise["straight-through"] / 300**0.5, f"{biased}, straight-through"
     assert numbers["noise"]["with baseline"] < 0.7 * numbers["noise"]["without baseline"]
+
+
+@writes("errors.png", "weights.png")
+def sets(numbers, end):
+    near(numbers["query"], -2.0, atol=0.05)  # weights of 1 / σ²
+    with_padding = np.where(end.new_real, np.exp(-2.0 * end.new[..., 1]), 0.0)
+    best = with_padding / with_padding.sum(axis=1, keepdims=True)
+    near(end.weights[0, 0], best[end.row], atol=0.02)
+    assert len(numbers["errors"]) == 3
+    for part, errors in numbers["errors"].items():
+        best, least = errors["1/σ²"], errors["1/σ² and 0 ± 1"]
+        assert least < best < 0.5 * errors["plain mean"], part
+        near(errors["one weight"], best, rtol=0.02, err_msg=part)
+        assert least < errors["Transformer"] < best, part
+    # without positions the order moves roundings, and with them what is said
+    for name, moved in numbers["moved"].items():
+        if name == "with positions":
+            assert moved > 0.1, f"{name}: {moved}"
+        else:
+            assert moved < 1e-5, f"{name}: {moved}"
+    sorted_, shuffled, _ = (by["with positions"] for by in numbers["errors"].values())
+    assert shuffled > 1.2 * sorted_, f"shuffled {shuffled}, sorted {sorted_}"
+    assert not any(numbers["padding"].values())
+
+
+@writes("accuracy.png", "covered.png", "patches.png", "weights.png")
+def image_patches(numbers, end):
+    near(end.patches_of(end.test)[:, 5, 3], end.test.reshape(-1, 8, 8)[:, 3, 3], rtol=0)
+    near(end.weights.sum(axis=1), 1.0, rtol=1e-5)
+    accuracy = numbers["accuracy"]
+    assert min(accuracy["attention"], accuracy["logistic regression"]) > 0.94
+    # without places it knows which patches there are, and not where
+    assert accuracy["without positions"] < accuracy["attention"] - 0.03
+    assert list(numbers["covered"]) == ["at random", "greatest weight", "most ink"]
+    for name, left in numbers["covered"].items():
+        assert left[0] == accuracy["attention"] and left[-1] < 0.6, f"{name}: {left}"
+    drop = {name: left[0] - np.array(left[1:5]) for name, left in numbers["covered"].items()}
+    assert (drop["greatest weight"] < drop["most ink"] - 0.1).all(), f"{drop}"
+    assert (np.abs(drop["greatest weight"] - drop["at random"]) < 0.15).all(), f"{drop}"
+
+
+@writes("errors.png", "forecast.png", "weights.png")
+def time_series(numbers, end):
+    for name, errors in numbers["errors"].items():
+        assert list(errors) == ["last value", "linear", "attention", "told the period"]
+        least = 0.2 * (1 + 8 / 64) ** 0.5  # of the noise, and of eight numbers fitted to 64
+        near(errors["told the period"], least, rtol=0.1, err_msg=name)
+        assert max(errors["linear"], errors["attention"]) < 0.7 * errors["last value"], name
+    one, each = numbers["errors"].values()
+    assert one["linear"] < one["attention"] and each["attention"] < 0.9 * each["linear"]
+    assert (np.triu(end.all_weights[0, 0], 1) == 0).all()  # no step looks ahead
+    assert max(numbers["near"]) > 2 * numbers["by_chance"]  # one head at least
+    assert numbers["far"]["attention"] < numbers["far"]["linear"] < numbers["far"]["last value"]

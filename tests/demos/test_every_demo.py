@@ -48,8 +48,8 @@ def test_every_file_is_a_demo_of_its_own_that_ends_with_its_result():
             elif isinstance(node, ast.Import):
                 imported |= {alias.name.split(".")[0] for alias in node.names}
         assert imported <= sys.stdlib_module_names | PACKAGES, name
-        end = source.removesuffix("\nviewer\n").rstrip()
-        assert end.endswith('\nprint("result:", json.dumps(result))'), name
+        end = source.removesuffix("\nviewer\n").removesuffix("# sphinx_gallery_end_ignore\n")
+        assert end.rstrip().endswith('\nprint("result:", json.dumps(result))'), name
 
 
 def test_a_lesson_is_read_from_top_to_bottom():
