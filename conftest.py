@@ -12,6 +12,11 @@ from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("MPLBACKEND", "Agg")
+# Tests compile more than they compute: XLA without LLVM's optimizations takes two thirds.
+os.environ.setdefault(
+    "XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+)
+os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 if "PYTEST_XDIST_WORKER" in os.environ:  # the processes share the cores: a thread for each
     for name in ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS"):
         os.environ.setdefault(name, "1")
@@ -22,6 +27,8 @@ import pytest
 
 import tests.helpers.tensors  # noqa: F401  (has PyTorch's tensors give NumPy their numbers)
 import tfattn
+
+pytest_plugins = ["tests.helpers.browser"]
 
 TESTS = Path(__file__).resolve().parent / "tests"
 

@@ -33,7 +33,7 @@ from typing import NamedTuple
 
 TESTS = pathlib.Path(__file__).resolve().parent
 ROOT = TESTS.parent
-SECONDS = 600  # for one run
+SECONDS = 600  # for one test
 
 
 class Mutation(NamedTuple):
@@ -69,7 +69,7 @@ def run(folder, *tests):
     with tempfile.TemporaryFile("w+") as log:
         child = os.fork()
         if not child:
-            signal.alarm(SECONDS)
+            signal.alarm(SECONDS * len(tests))
             os.dup2(log.fileno(), 1)
             os.dup2(log.fileno(), 2)
             os.chdir(folder)

@@ -444,15 +444,15 @@ def kernel_regression(
     return values
 
 
-def left_out_error(x, y, bandwidth, kernel="gaussian", degree=0):
+def left_out_error(x, y, bandwidth, kernel="gaussian", degree=0, weight=None):
     """The mean squared error of predicting each point from all others."""
-    others = ~np.eye(len(x), dtype=bool)
-    return np.mean(
-        [
-            (kernel_regression(x[[i]], x[keep], y[keep], bandwidth, kernel, degree)[0] - y[i]) ** 2
-            for i, keep in enumerate(others)
-        ]
-    )
+    weight = np.ones(len(x)) if weight is None else weight
+    errors = [
+        kernel_regression(x[[i]], x[keep], y[keep], bandwidth, kernel, degree, weight[keep])[0]
+        - y[i]
+        for i, keep in enumerate(~np.eye(len(x), dtype=bool))
+    ]
+    return np.average(np.square(errors), weights=weight)
 
 
 def robust_band(query, x, y, bandwidth, kernel="gaussian", level=0.95):

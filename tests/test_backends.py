@@ -22,8 +22,7 @@ WITHOUT_A_GRADIENT = "key/bias"
 
 @functools.cache
 def numbers_of_another(backend):
-    quick = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}  # compiling takes most of the time
-    found = printed("-m", "tests.helpers.backend_numbers", KERAS_BACKEND=backend, **quick)
+    found = printed("-m", "tests.helpers.backend_numbers", KERAS_BACKEND=backend)
     return json.loads(found.splitlines()[-1])
 
 

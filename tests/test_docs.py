@@ -5,10 +5,14 @@ Sphinx itself is not needed: `python docs/build.py` builds the pages, and is as 
 
 import ast
 import importlib.util
+import json
 import re
 from pathlib import Path
+from xml.etree import ElementTree
 
+import numpy as np
 import pytest
+from matplotlib import image
 
 import tfattn
 from tfattn.translator.arguments import EXPORTS
@@ -33,7 +37,7 @@ def _constant(path, name):
 
 
 ORDER = _constant(DOCS / "extensions" / "gallery.py", "ORDER")
-stamp, run_blocks = _script("stamp"), _script("run_blocks")
+stamp, run_blocks, notebooks = _script("stamp"), _script("run_blocks"), _script("notebooks")
 WRITTEN = sorted(
     path
     for path in [*ROOT.glob("*.md"), *DOCS.rglob("*.md"), ROOT / "demos" / "README.rst"]
@@ -55,8 +59,8 @@ def test_no_page_holds_notes_to_its_writers():
     assert noted == []
 
 
-def test_the_page_of_translation_names_every_format_of_export():
-    page = (DOCS / "translation.md").read_text(encoding="utf-8")
+def test_the_page_of_the_command_names_every_format_of_export():
+    page = (DOCS / "train-on-your-own-files.md").read_text(encoding="utf-8")
     assert [name for name in EXPORTS if f"`{name}`" not in page] == []
 
 
@@ -66,6 +70,38 @@ def test_each_chinese_page_is_as_new_as_its_source():
         f"{why}; mend it, then: python docs/stamp.py {name}" for name, why in pages.items() if why
     ]
     assert len(pages) > 14 and not stale
+
+
+def test_each_tutorial_has_a_notebook_that_is_as_new_as_its_script():
+    assert not notebooks.stale(), "run: python docs/notebooks.py"
+
+
+def test_a_notebook_installs_the_package_and_has_the_code_of_its_script_and_no_outputs():
+    py_source_parser = pytest.importorskip("sphinx_gallery.py_source_parser")
+    for path in notebooks.NOTEBOOKS.glob("*.ipynb"):
+        script = (ROOT / "demos" / f"{path.stem}.py").read_text(encoding="utf-8")
+        script = py_source_parser.remove_ignore_blocks(script)
+        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+        first, second, *rest = ["".join(each["source"]) for each in cells if "outputs" in each]
+        assert [first, second] == [notebooks.INSTALL.strip(), notebooks.FIRST_CELL.strip()]
+        assert [code for code in rest if code not in script] == []
+        assert not any(cell.get("outputs") for cell in cells)
+
+
+def test_a_notebook_is_stale_where_its_script_changes_or_is_gone(tmp_path, monkeypatch):
+    monkeypatch.setattr(notebooks, "ROOT", tmp_path)
+    monkeypatch.setattr(notebooks, "NOTEBOOKS", tmp_path)
+    script = tmp_path / "demos" / "sets.py"
+    script.parent.mkdir()
+    script.write_text("print(1)", encoding="utf-8")
+    assert notebooks.stale() == ["notebooks/sets.ipynb is missing"]
+    fresh = {"metadata": {"source": notebooks.digest(script)}}
+    (tmp_path / "sets.ipynb").write_text(json.dumps(fresh), encoding="utf-8")
+    assert notebooks.stale() == []
+    script.write_text("print(2)", encoding="utf-8")
+    assert notebooks.stale() == ["notebooks/sets.ipynb is older than demos/sets.py"]
+    script.unlink()
+    assert notebooks.stale() == ["notebooks/sets.ipynb has no script"]
 
 
 def test_a_stamp_follows_the_source_and_nothing_else_of_the_page(tmp_path, monkeypatch):
@@ -81,6 +117,37 @@ def test_a_stamp_follows_the_source_and_nothing_else_of_the_page(tmp_path, monke
     assert "older than start.md" in stamp.stale(page)
     (tmp_path / "start.md").unlink()
     assert "is not there" in stamp.stale(page)
+
+
+def test_each_figure_of_a_demo_on_a_page_is_as_new_as_the_demo():
+    shown = stamp.pictures()
+    stale = [words for path in shown if (words := stamp.stale(path))]
+    assert len(shown) > 50
+    assert not stale, "run: python docs/build.py, then: python docs/pictures.py"
+    assert {*stamp.PICTURES.iterdir()} == {*shown}
+    assert sum(path.stat().st_size for path in shown) < 3_000_000
+
+
+def test_a_figure_of_a_demo_is_stale_once_its_code_changes(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(DOCS))
+    pictures = _script("pictures")
+    monkeypatch.setattr(pictures, "stamp", stamp)
+    monkeypatch.setattr(stamp, "ROOT", tmp_path)
+    monkeypatch.setattr(pictures, "BUILT", tmp_path)
+    (tmp_path / "demos").mkdir()
+    demo, picture = tmp_path / "demos" / "cues.py", tmp_path / "cues_001.png"
+    demo.write_text('"""Cues."""\n# %%\nx = 1\n', encoding="utf-8")
+    image.imsave(tmp_path / "sphx_glr_cues_001.png", np.linspace(0, 1, 300).reshape(15, 20))
+    pictures.save(picture)
+    assert stamp.stale(picture) is None
+    demo.write_text('"""Five things."""\n\n# Prose.\nx = 1\n', encoding="utf-8")
+    assert stamp.stale(picture) is None
+    demo.write_text('"""Cues."""\n# %%\nx = 2\n', encoding="utf-8")
+    assert stamp.stale(picture) == "cues_001.png is older than demos/cues.py"
+    close = (
+        image.imread(picture)[..., :3] - image.imread(tmp_path / "sphx_glr_cues_001.png")[..., :3]
+    )
+    assert np.abs(close).max() < 0.02
 
 
 def test_every_public_name_has_its_place_in_the_api():
@@ -111,10 +178,50 @@ def _leads(folder, target):
     name = path.name.removesuffix(".html").removesuffix(".md").removesuffix(".rst")
     if path.parent == DOCS / "tutorials":
         return name == "index" or name in ORDER
-    if path.parent == DOCS / "tutorials" / "images":
-        picture = re.fullmatch(r"sphx_glr_(\w+)_\d{3}\.png", path.name)
-        return picture is not None and picture[1] in ORDER
     return path.parent == DOCS / "api" and (name == "index" or name.startswith("tfattn."))
+
+
+@pytest.fixture
+def drawings(monkeypatch):
+    monkeypatch.syspath_prepend(str(DOCS / "figures"))
+    return _script("figures/drawings")
+
+
+def test_each_drawing_is_as_its_script_draws_it(drawings):
+    written = drawings.written()
+    assert set(written) == set((DOCS / "drawings").iterdir())
+    stale = [path.name for path, text in written.items() if path.read_text("utf-8") != text]
+    assert not stale, "run: python docs/figures/drawings.py"
+    for path, text in written.items():
+        root, svg = ElementTree.fromstring(text), "{http://www.w3.org/2000/svg}"
+        assert root.get("role") == "img" and root.find(f"{svg}title").text
+        assert (root.get("lang") == "zh-CN") == path.name.endswith(".zh.svg")
+
+
+def test_each_drawing_is_on_a_page_of_its_language(drawings):
+    english = [*ROOT.glob("demos/*.py"), ROOT / "README.md"]
+    for path in drawings.written():
+        pages = DOCS.glob("zh/**/*.md") if path.name.endswith(".zh.svg") else english
+        assert any(f"drawings/{path.name}" in page.read_text("utf-8") for page in pages), path
+
+
+def test_drawings_have_the_numbers_of_their_demos(drawings):
+    demo = (ROOT / "demos" / "self_attention_by_hand.py").read_text("utf-8")
+    for given in (drawings.INPUTS, drawings.W_KEY, drawings.W_QUERY, drawings.W_VALUE):
+        assert str(given.tolist()) in demo
+    hand = drawings.by_hand()
+    np.testing.assert_allclose(hand["weights"][0], [6.3379e-02, 4.6831e-01, 4.6831e-01], rtol=1e-4)
+    np.testing.assert_allclose(hand["output"][0], [1.9366, 6.6831, 1.5951], atol=5e-5)
+    demo = (ROOT / "demos" / "attention_cues.py").read_text("utf-8")
+    keys = [list(key) for _, _, _, key in drawings.TABLE]
+    assert str(keys) in demo and str(list(drawings.TO_READ)) in demo
+    assert all(color in demo for _, _, color, _ in drawings.TABLE)
+
+
+@pytest.mark.parametrize("label", ["wider than its box", ("box", "比方框更宽的文字")])
+def test_a_drawing_has_no_label_that_is_wider_than_its_box(drawings, label):
+    with pytest.raises(ValueError, match="no room for"):
+        drawings.Drawing(1, "title", "description").box(10, 10, 60, 20, label)
 
 
 def _with_code():
@@ -166,3 +273,43 @@ def test_a_page_keeps_the_last_line_of_each_progress_bar(monkeypatch):
     page = [f"{first}\n{first}\n"]
     gallery._without_progress(None, "start", page)
     assert page == [f"{first}\n{first}\n"]
+
+
+def test_chinese_is_searched_by_pairs_of_characters_and_english_by_words(monkeypatch):
+    pytest.importorskip("sphinx")
+    monkeypatch.syspath_prepend(str(DOCS))
+    both = _script("extensions/search").SearchBoth({})
+    assert both.split("残差连接，softmax的valid_lens") == [
+        "残差",
+        "差连",
+        "连接",
+        "softmax",
+        "的",
+        "valid_lens",
+    ]
+    again = [both.split("Masks: mask") for _ in range(2)]
+    assert again == [["Masks", "mask"], ["Masks", "mask", "mask~3"]]  # the third in the page
+
+
+@pytest.mark.parametrize(
+    "page, before, cells, is_theirs",
+    [
+        ("start", "Keras’s ", None, True),
+        ("zh/start", "与 Keras 的 ", None, True),
+        ("start", "our ", None, False),
+        ("start", "", (0, 2), False),
+        ("convert", "", None, True),
+        ("convert", "", (0, 2), True),
+        ("zh/coming-from-keras", "", (1, 2), False),
+    ],
+)
+def test_a_class_of_another_library_is_no_link_to_ours(monkeypatch, page, before, cells, is_theirs):
+    pytest.importorskip("sphinx")
+    monkeypatch.syspath_prepend(str(DOCS))
+    names = _script("extensions/names")
+    name = names.nodes.literal(text="Attention")
+    paragraph = names.nodes.paragraph("", "", names.nodes.Text(before), name)
+    if cells:
+        row = names.nodes.row("", *(names.nodes.entry() for _ in range(cells[1])))
+        row[cells[0]] += paragraph
+    assert names._is_of_another(name, page) == is_theirs

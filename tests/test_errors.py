@@ -4,6 +4,7 @@ Each is a `ValueError` in the design's one form: who, which argument, what was e
 received. That each argument of each callable is checked at all: `test_invalid_arguments.py`.
 """
 
+import functools
 import re
 
 import keras
@@ -14,6 +15,7 @@ import tfattn
 from tests.helpers.refusals import HERE, message, table
 from tests.helpers.tensors import BACKEND, tf
 from tfattn import biases, kernels, masks
+from tfattn.decoding import rules
 
 B, T, S, D, V = 2, 3, 7, 5, 11
 
@@ -35,6 +37,7 @@ LENGTHS = "have shape (B,) or (B, T)"
 KEYS = "have as many tokens as `value`, which has 7"
 WIDTH = "be as wide as `query`, 5 (AdditiveScore and BilinearScore take other widths)"
 DIVIDE = "divide `width of the inputs`=5 without remainder"
+CAUSAL, ALIBI, ROTARY = masks.causal(), biases.alibi(2), tfattn.RotaryPositions()
 NO_MEMORY = "be omitted, since the block was built without cross-attention"
 
 
@@ -85,11 +88,25 @@ def input_of(*shape, dtype="float32"):
     return keras.Input(shape, dtype=dtype)
 
 
+# Layers, whom the message names, and which argument.
+UNKNOWN_WIDTHS = [
+    (tfattn.DotProductAttention(), "DotProductScore", "query", input_of(7, 5)),
+    (tfattn.Attention(tfattn.SoftCapScore(2.0)), "DotProductScore", "query", input_of(7, None)),
+    (tfattn.NadarayaWatson(), "KernelScore", "query", input_of(7, 5)),
+    (tfattn.AdditiveAttention(3), "AdditiveScore", "query", input_of(7, 5)),
+    (tfattn.BilinearScore(), "BilinearScore", "query", input_of(7, 5)),
+    (heads(), "MultiHeadAttention", "query", input_of(7, 5)),
+    (tfattn.AttentionPooling(), "AttentionPooling", "value"),
+    (tfattn.PositionwiseFeedForward(3), "PositionwiseFeedForward", "inputs"),
+    (tfattn.LearnedPositionalEncoding(7), "LearnedPositionalEncoding", "inputs"),
+]
+
+
 @refused(
     # Sizes that a part of a block has already, or that are none.
     (
         lambda: heads(output_shape=()),
-        "MultiHeadAttention: `output_shape` must be a positive integer, or some of them",
+        "MultiHeadAttention: `output_shape` must be one or more positive integers",
         (),
     ),
     (
@@ -116,8 +133,7 @@ def input_of(*shape, dtype="float32"):
     ),
     (
         encoder_block(feed_forward=keras.layers.Dense(5)),
-        "TransformerEncoderBlock: `hidden_dim` must "
-        "match the value of `feed_forward`, None, or be omitted",
+        "TransformerEncoderBlock: `hidden_dim` must be omitted, since `feed_forward` has none",
         11,
     ),
     (
@@ -208,6 +224,23 @@ def input_of(*shape, dtype="float32"):
         "be a HeadPositions layer, or None (add positional encodings to the inputs)",
         "'rotary'",
     ),
+    (
+        transformer(positions=ROTARY),
+        "TransformerEncoder: `positions` must be a positional encoding of the inputs; "
+        "for positions within attention pass "
+        "`block=...(attention=MultiHeadAttention(positions=...))`",
+        ROTARY,
+    ),
+    (
+        lambda: tfattn.complexity(7, 5, kernel_size=1),
+        "complexity: `kernel_size` must be an integer of at least 2",
+        1,
+    ),
+    (
+        lambda: tfattn.rules.RequiredTokens("ab", per_sentence=True),
+        "RequiredTokens: `tokens` must hold a list for each sentence",
+        "'ab'",
+    ),
 )
 def test_a_bad_argument_is_refused(act, who, argument, expected, received):
     with pytest.raises(ValueError, match="^" + message(who, argument, expected, received) + "$"):
@@ -222,6 +255,11 @@ def test_a_bad_argument_is_refused(act, who, argument, expected, received):
         attention(value=VALUE[:1]),
         "DotProductAttention: `value` must have the batch size of `query`, 2",
         "(1, 7, 5)",
+    ),
+    (
+        lambda: transformer()()([np.ones((B, S), int), np.ones((1, T), int)]),
+        "Transformer: `inputs[1]` must have the batch size of `inputs[0]`, 2",
+        "(1, 3)",
     ),
     (attention(value=VALUE[..., :4]), f"DotProductScore: `key width` must {WIDTH}", 4),
     (
@@ -385,6 +423,17 @@ def test_a_bad_argument_is_refused(act, who, argument, expected, received):
         f"MultiHeadAttention: `bias` must {SQUARE_OF_HEADS}{HERE}",
         "(2, 7)",
     ),
+    (
+        on_heads(bias=CAUSAL),
+        "MultiHeadAttention: `bias` must be numbers or a bias object (pass a mask as the mask)",
+        CAUSAL,
+    ),
+    (
+        on_heads(attention_mask=ALIBI),
+        "MultiHeadAttention: `attention_mask` must "
+        "be boolean or a mask object (a bias is not a mask)",
+        ALIBI,
+    ),
 )
 def test_a_bad_tensor_is_refused(act, who, argument, expected, received):
     with pytest.raises(ValueError, match=message(who, argument, expected, received)):
@@ -443,7 +492,7 @@ def test_a_bad_mask_is_refused(act, who, argument, expected, received):
 @pytest.mark.parametrize(
     "values, expected",
     [
-        ([False, True, 1.0, "1", (), (1, None)], "be an integer, or some of them"),
+        ([False, True, 1.0, "1", (), (1, None)], "be one or more integers"),
         ([0, -1, (0, 1), [2, 2]], "name axes once, between the batch, 0, and the features, -1"),
     ],
 )
@@ -518,6 +567,19 @@ def test_an_argument_that_nobody_knows_is_refused_as_keras_does():
         "have at most `max_length`=2 positions, counted from 0",
         3,
     ),
+    *[
+        (
+            functools.partial(layer, input_of(3, None), *others),
+            f"{who}: `{argument}` must have a known width, its last axis",
+            "(None, 3, None)",
+        )
+        for layer, who, argument, *others in UNKNOWN_WIDTHS
+    ],
+    (
+        lambda: tfattn.attend(*[keras.KerasTensor((2, 3, None))] * 2),
+        "attend: `query` must have a known width, its last axis",
+        "(2, 3, None)",
+    ),
 )
 def test_a_bad_shape_is_refused_symbolically_too(act, who, argument, expected, received):
     sentence = message(who, argument, expected, received)
@@ -525,6 +587,27 @@ def test_a_bad_shape_is_refused_symbolically_too(act, who, argument, expected, r
         sentence = sentence.replace("None", r"(None|\w+)")
     with pytest.raises(ValueError, match=sentence):
         act()
+
+
+@pytest.mark.parametrize(
+    "base",
+    [masks.Mask, biases.Bias, tfattn.scalings.Scaling, rules.Rule, tfattn.Score, tfattn.Attention],
+    ids=lambda base: base.__name__,
+)
+def test_an_argument_that_is_not_kept_has_no_config(base):
+    class Own(base):
+        def __init__(self, size, *args, step=1, **kwargs):
+            super().__init__(*args, **kwargs)
+            self.size = size
+
+    class Whole(Own):
+        def get_config(self):
+            return {"size": self.size, "step": 1}
+
+    expected = "be kept as an attribute of its name, or `get_config` be overridden"
+    with pytest.raises(ValueError, match=message("Own", "step", expected, "'no attribute'")):
+        Own(3, step=2).get_config()
+    assert Whole(3).get_config() == {"size": 3, "step": 1}
 
 
 def test_a_block_asks_for_a_width_that_is_known():

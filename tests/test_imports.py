@@ -14,6 +14,7 @@ import tfattn
 ROOT = pathlib.Path(tfattn.__file__).parent
 
 LEVELS = {
+    "_arguments": 0,
     "_checks": 0,
     "_factors": 0,
     "_files": 0,
@@ -27,11 +28,13 @@ LEVELS = {
     "kernel_regression": 3,
     "models": 3,
     "convert": 4,
+    "examples": 4,
+    "interpret": 4,
     "translator": 4,
 }
 OF_KERAS = {"_gradients", "_program"}  # of level 0, for those who compute with Keras
 KERAS_MODEL = "tfattn.kernel_regression.keras_model"  # the others there compute in NumPy
-SIDES = {"data", "decoding", "plot", "training"}  # know level 0 and themselves
+SIDES = {"data", "decoding", "exercises", "plot", "training"}  # know level 0 and themselves
 TOP_LEVEL = 4  # knows the sides too
 
 # The memory-linear paths are TensorFlow's own: the engine's, a package of its own, and the loss's.
@@ -100,7 +103,8 @@ def arrows(sources):
 
 
 def place(module):
-    return module.split(".")[1] if "." in module else "top"
+    _, *below = module.split(".")
+    return below[0] if below and below != ["__main__"] else "top"
 
 
 def faults(sources):

@@ -28,6 +28,7 @@ from tfattn import (
     _checks,
     convert,
     data,
+    interpret,
     kernel_regression,
     kernels,
     masks,
@@ -162,6 +163,9 @@ PARTS = data.SubwordVocabulary.from_sentences(["a b", "b a"] * 3, 9)
 WORDS_PATH, PARTS_PATH = f"{FOLDER}/words.json", f"{FOLDER}/parts"
 WORDS.save(WORDS_PATH)
 PARTS.save(PARTS_PATH)
+MARIAN = data.MarianVocabulary(pathlib.Path(PARTS_PATH).read_bytes(), list("abcde"), 1, 2, 3)
+MARIAN_PATH = f"{FOLDER}/marian"
+MARIAN.save(MARIAN_PATH)
 
 SIZE = kind(2, tried=OF_SCALARS)
 ONE = SIZE.of(1)
@@ -225,6 +229,7 @@ KINDS = {
         (RATE, "attention_dropout dropout label_smoothing rate"),
         (SHARE, "fraction level mass share"),
         (SHARE.optional, "top_p"),
+        (FLAG, "clean_up early_stopping"),
         (FLAG, "bidirectional box_sums interleaved leave_one_out log_x log_y lowercase norm_first"),
         (FLAG, "per_sentence pointed progress return_state return_trace share_embeddings"),
         (FLAG, "shard_vocabulary shared_bandwidth smooth tie_embeddings trainable_bandwidth"),
@@ -236,9 +241,11 @@ KINDS = {
         (TEXT, "bar_label folder monitor sentence source target x_label y_label"),
         (TEXT.optional, "title"),
         (NAME.of("dense", "None"), "path"),
+        (NAME.of("NFC", "None"), "normalization"),
         (MAYBE_NO_TEXTS, "sentences"),
         (MAYBE_NO_TEXTS.of(["a", "b"]), "words"),
-        (TEXTS, "hypotheses references"),
+        (TEXTS, "hypotheses references samples"),
+        (MAYBE_NO_TEXTS.of(["<2fr>"]), "symbols"),
         (LABELS.optional, "column_labels row_labels"),
         (PAIRS_OF_TEXT, "pairs"),
         (
@@ -248,6 +255,7 @@ KINDS = {
         (PART, "normalizer positions scaling score target_in tokenizer"),
         (OBJECT.of(keras.layers.GRUCell), "cell"),
         (OBJECT.of(New(lambda: transformer())), "model"),
+        (OBJECT.of(New(lambda: [transformer()])), "models"),
         (OBJECT.of(New(lambda: data.token_batches(PAIRS, WORDS, WORDS, 16))), "batches"),
         (VOCABULARY, "source_vocabulary target_vocabulary vocabulary"),
         (KERNEL, "kernel"),
@@ -294,6 +302,7 @@ VIEWER = {
     "source": LABELS.of(list("abc"), "texts"),
     "target": LABELS.optional.of(list("abc"), "texts"),
     "title": TEXT,
+    "language": NAME.of("en"),
 }
 
 
@@ -470,7 +479,7 @@ TABLE = [
         key_segments=kind(IDS, "None", *WIDE, "width 0"),
     ),
     row("masks.positions_in_segments", ids=kind(IDS, *ALONE, *WIDE, "width 0")),
-    row("masks.per_head", rules=kind([masks.causal()] * 2), heads=kind([1, 2], "None")),
+    row("masks.per_head", masks=kind([masks.causal()] * 2), heads=kind([1, 2], "None")),
     row("masks.blocks", plan=kind(PADDING[:, None], *ANY_MASK)),
     row("masks.plan", mask=kind(masks.causal())),
     row("biases.explicit", bias=kind(SQUARE, *ANY_MASK)),
@@ -621,13 +630,24 @@ TABLE = [
     # Decoding.
     *[
         Row(f"{type(search).__name__}()", search, kinds_of(search, {}))
-        for search in (tfattn.GreedySearch(), tfattn.Sampling(), tfattn.BeamSearch(2))
+        for search in (
+            *(tfattn.GreedySearch(), tfattn.Sampling(), tfattn.BeamSearch(2)),
+            tfattn.decoding.PooledBeamSearch(2),
+        )
     ],
     row(
         "translate",
         search=OBJECT.of(tfattn.GreedySearch()).optional,
         max_length=SIZE.of(3).optional,
     ),
+    row(
+        "decoding.translate_n_best",
+        search=OBJECT.of(tfattn.BeamSearch(2)),
+        max_length=SIZE.of(3).optional,
+    ),
+    row("decoding.log_probabilities", pairs=PAIRS_OF_TEXT.of(PAIRS, "[]")),
+    row("decoding.minimum_bayes_risk"),
+    row("decoding.Ensemble"),
     row(
         "translate_stream",
         sentence=TEXT.of("a bird"),
@@ -642,11 +662,23 @@ TABLE = [
     row("data.Vocabulary.load", path=FILE.of(WORDS_PATH)),
     row("data.load_vocabulary", path=FILE.of(WORDS_PATH)),
     row("data.SubwordVocabulary", model=kind(pathlib.Path(PARTS_PATH).read_bytes())),
-    row("data.SubwordVocabulary.from_sentences", sentences=TEXTS, size=SIZE.of(9)),
+    row("data.SubwordVocabulary.from_sentences", sentences=TEXTS, size=SIZE.of(99)),
     row("data.SubwordVocabulary.load", path=FILE.of(PARTS_PATH)),
+    row(
+        "data.MarianVocabulary",
+        model=kind(pathlib.Path(PARTS_PATH).read_bytes()),
+        words=TEXTS.of(list("abcde")),
+        unknown_id=ONE,
+        begin_id=ONE.of(2),
+        end_id=ONE.of(3),
+    ),
+    row("data.MarianVocabulary.load", path=FILE.of(MARIAN_PATH)),
     *[
         one
-        for name, made_of in (("data.Vocabulary", WORDS), ("data.SubwordVocabulary", PARTS))
+        for name, made_of in (
+            *(("data.Vocabulary", WORDS), ("data.SubwordVocabulary", PARTS)),
+            ("data.MarianVocabulary", MARIAN),
+        )
         for one in (
             row(f"{name}.encode", made_of.encode, sentence=TEXT.of("a b")),
             row(f"{name}.decode", made_of.decode, ids=kind([2, 4], *EMPTY)),
@@ -691,8 +723,17 @@ TABLE = [
         )
     ],
     alone("convert.CTranslate2", folder=kind({}), tokenizers=None),
+    *(alone(f"convert.{name}", folder=TEXT) for name in ("load_marian", "marian_search")),
     alone("convert.to_ctranslate2", **SERVED),
     alone("convert.to_onnx", **SERVED),
+    alone("convert.to_litert", model=SERVED["model"], path=TEXT.of("model.tflite")),
+    row(
+        "convert.to_page",
+        model=SERVED["model"],
+        path=TEXT.of(f"{PATH}.html"),
+        examples=MAYBE_NO_TEXTS,
+        quantization=NAME.of("int8"),
+    ),
     *[
         row(
             f"convert.{name}",
@@ -775,11 +816,55 @@ TABLE = [
     ),
     row("plot.surface", heights=kind([TWO, [3.0, 5.0]])),
     row("plot.viewer", **VIEWER),
-    row("plot.save_viewer", path=TEXT.of(f"{PATH}.html"), **VIEWER),
     row(
         "plot.Viewer.save",
         lambda path: plot.viewer({"a": WEIGHTS}, list("abc"), list("abc")).save(path),
         path=TEXT.of(f"{PATH}.html"),
+    ),
+    # What weights and heads do.
+    row(
+        "interpret.attention_rollout",
+        weights=kind({"a": np.full((B, H, T, T), 1 / T)}),
+        residual=RATE,
+    ),
+    row(
+        "interpret.head_entropy",
+        weights=kind({"a": np.full((B, H, T, V), 1 / V)}),
+        query_mask=MASK.of(PADDING),
+    ),
+    row(
+        "interpret.deletion_test",
+        measure=kind(np.sum, *FUNCTIONS, tried=OF_OBJECTS),
+        importance=kind(FLOATS[0], *ANY_MASK - {"width 0"}, "array of rank 1"),
+        candidates=kind(FLOATS[0] > 0, "None", tried=OF_TENSORS),
+        num_random=SIZE,
+    ),
+    *[
+        row(
+            f"interpret.{name}",
+            lambda function=function, **a: function(**{"inputs": (IDS, IDS), **a}),
+            model=OBJECT.of(New(transformer)),
+            objective=kind(lambda output: output[:, 0, 0], *FUNCTIONS, tried=OF_OBJECTS),
+        )
+        for name, function in (
+            ("head_importance", interpret.head_importance),
+            ("gradient_times_attention", interpret.gradient_times_attention),
+        )
+    ],
+    row(
+        "interpret.without_heads",
+        lambda **a: interpret.without_heads(**a).__enter__(),
+        model=OBJECT.of(New(built_transformer)),
+        heads=kind({}, "{}", tried=OF_TEXT),
+    ),
+    # Examples and exercises.
+    row("load_example", name=NAME.of("grammar")),
+    row("exercises.get", name=NAME.of("causal_mask")),
+    row(
+        "exercises.check",
+        name=NAME.of("causal_mask"),
+        function=kind(np.tri, *FUNCTIONS, tried=OF_OBJECTS),
+        language=NAME.of("en"),
     ),
 ]
 
@@ -797,7 +882,7 @@ def public_callables(module, prefix=""):
 LEFT_OUT = {
     *("biases.Bias", "data.Characters", "masks.Grid", "masks.Mask", "plot.Viewer", "rules.Rule"),
     *("kernel_regression.Band", "kernel_regression.LeaveOneOut", "scalings.Scaling"),
-    "training.StepCost",
+    *("exercises.Exercise", "exercises.names", "interpret.DeletionTest", "training.StepCost"),
 }
 KNOWN = {each.name for each in TABLE} | LEFT_OUT
 # The last part of the name, for callables with two public names and for methods with rows.

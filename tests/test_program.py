@@ -1,11 +1,17 @@
 """How a program of the package starts, and what the package loads of it."""
 
+import configparser
 import os
+import re
 import sys
+from pathlib import Path
 
+import keras
 import pytest
 
+import tfattn
 from tests.helpers.processes import printed, python
+from tfattn.__main__ import PACKAGES
 
 # Python runs this at its start: Ctrl-C comes when a module is imported.
 INTERRUPT = """
@@ -22,22 +28,55 @@ sys.meta_path.insert(0, Interrupt)
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name, command, said",
+    "name, program, command, said",
     [
-        ("keras", "--help", ""),
-        ("tfattn.translator.run", "--help", ""),
-        ("sacrebleu", "score", "\nInterrupted.\n"),  # which the command imports when it runs
+        ("keras", "translator", "--help", ""),
+        ("tfattn.translator.run", "translator", "--help", ""),
+        # which the command imports when it runs
+        ("sacrebleu", "translator", "score", "\nInterrupted.\n"),
+        ("keras", "exercises", "list", ""),
     ],
 )
-def test_an_interrupt_is_a_status_and_no_traceback(name, command, said, tmp_path, monkeypatch):
+def test_an_interrupt_is_a_status_and_no_traceback(
+    name, program, command, said, tmp_path, monkeypatch
+):
     monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL", raising=False)
     (tmp_path / "sitecustomize.py").write_text(INTERRUPT)
     path = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
-    arguments = ("-m", "tfattn.translator", command)
+    arguments = ("-m", f"tfattn.{program}", command)
     done = python(*arguments, folder=tmp_path, PYTHONPATH=path, INTERRUPTED_AT=name)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", said)
 
 
-def test_the_package_loads_no_program():
-    code = "import sys, tfattn; print([name for name in sys.modules if 'translator' in name])"
-    assert printed("-c", code, warm=True) == "[]\n"
+def test_the_package_loads_no_program_and_no_module_without_layers():
+    code = (
+        "import sys, tfattn\n"
+        "lazy = ('convert', 'data', 'exercises', 'interpret', 'plot', 'translator')\n"
+        "print([name for name in lazy if f'tfattn.{name}' in sys.modules])\n"
+        "assert {*lazy[:-1]} <= {*dir(tfattn)}\n"
+        "print('tfattn.exercises.masks' in sys.modules)\n"
+        "tfattn.exercises.names()\n"
+        "print('tfattn.exercises.masks' in sys.modules)"
+    )
+    assert printed("-c", code, warm=True) == "[]\nFalse\nTrue\n"
+
+
+def test_the_exercises_are_a_program(tmp_path):
+    done = python("-m", "tfattn.exercises", "hint", "merge_heads", folder=tmp_path, warm=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "1/2  It undoes split_heads, in the other order.\n"
+
+
+def test_the_package_prints_its_commands_and_the_versions_of_what_it_uses(tmp_path):
+    done = python("-m", "tfattn", folder=tmp_path, warm=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert {f"tfattn {tfattn.__version__}", f"keras {keras.__version__}"} <= {*lines}
+    assert "python -m tfattn.translator" in done.stdout
+    config = configparser.ConfigParser()
+    config.read(Path(__file__).parents[1] / "setup.cfg")
+    extras = config["options.extras_require"]
+    of_users = ("plot", "text", "export", "serve", "marian", "sklearn")
+    required = [config["options"]["install_requires"], *(extras[name] for name in of_users)]
+    names = {re.match(r"[\w-]+", line)[0] for line in "\n".join(required).split()}
+    assert names - {"tfattn"} <= {*PACKAGES}

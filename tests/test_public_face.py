@@ -1,4 +1,4 @@
-"""What users import: names, docstrings, registered names, and what an import brings along."""
+"""What users import: names, signatures, docstrings, registered names, and what an import loads."""
 
 import inspect
 import re
@@ -7,6 +7,7 @@ import keras
 import pytest
 
 import tfattn
+from tests import public_signatures
 from tests.helpers.processes import printed
 from tfattn.layers.attention.base import AttentionLayer
 
@@ -59,6 +60,32 @@ def test_the_public_names_are_sorted_and_others_raise_attribute_error():
 
 def test_the_version_is_a_version():
     assert re.fullmatch(r"\d+\.\d+\.\d+(\.dev\d+|rc\d+)?", tfattn.__version__)
+
+
+def test_the_changelog_has_a_section_with_a_date_for_each_release():
+    changelog = (public_signatures.ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    first, *releases = re.findall(r"^## (.*)", changelog, flags=re.MULTILINE)
+    assert first == "Unreleased"
+    assert all(re.fullmatch(r"\d+\.\d+\.\d+ \(\d{4}-\d\d-\d\d\)", each) for each in releases)
+
+
+def test_a_signature_that_changes_has_its_line_in_the_changelog():
+    before, now = public_signatures.released(), public_signatures.current()
+    assert len(now) > 500
+    changed = {name for name in before | now if before.get(name) != now.get(name)}
+    lacking = "\n".join(
+        f"- `tfattn.{name}`: {before.get(name, 'new')} -> {now.get(name, 'gone')}"
+        for name in sorted(changed - public_signatures.unreleased_lines())
+    )
+    assert not lacking, f"CHANGELOG.md, Unreleased, Signatures lacks:\n{lacking}"
+
+
+def test_a_signature_has_names_and_defaults_and_no_annotations():
+    class Pooling:
+        def __init__(self, width: int, *, cell: type = dict, **kwargs: float) -> None: ...
+
+    assert public_signatures.signature(Pooling) == "(width, *, cell=dict, **kwargs)"
+    assert public_signatures.signature("a property") == ""
 
 
 def test_a_public_docstring_has_a_first_sentence_an_example_and_every_argument():
@@ -138,3 +165,10 @@ print("TensorFlow is asked for by", *sorted(askers["tensorflow"]))
     # What the modules ask for as they are imported is read in `test_imports.py`.
     askers = printed("-c", script, warm=True).splitlines()[-1].split()[5:]
     assert askers == ["tfattn._gradients"]
+
+
+@pytest.mark.slow
+def test_an_import_costs_no_more_than_a_tenth_of_kerass():
+    clock = "from time import process_time as now\nstart = now()\nimport keras\nmiddle = now()\n"
+    script = f"{clock}import tfattn\nprint((now() - middle) / (middle - start))"
+    assert min(float(printed("-c", script)) for _ in range(2)) < 0.1

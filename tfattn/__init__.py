@@ -9,7 +9,11 @@ Each layer computes a weighted mean of the values:
 from tfattn import _program  # noqa: F401, before any import of TensorFlow
 
 # isort: split
-from tfattn import convert, data, kernel_regression, plot, training
+import importlib
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from tfattn import kernel_regression, training
 from tfattn.core import biases, kernels, masks, normalizers
 from tfattn.core.attend import attend
 from tfattn.core.complexity import complexity
@@ -24,6 +28,7 @@ from tfattn.decoding import (
     translate,
     translate_stream,
 )
+from tfattn.examples import load_example
 from tfattn.kernel_regression.keras_model import NadarayaWatsonRegressor
 from tfattn.layers.attention.multi_head import MultiHeadAttention
 from tfattn.layers.attention.nadaraya_watson import NadarayaWatson
@@ -34,7 +39,6 @@ from tfattn.layers.attention.normalizers import (
     TopKSoftmax,
 )
 from tfattn.layers.attention.pooling import AttentionPooling
-from tfattn.layers.attention.recording import attention_weights
 from tfattn.layers.attention.scores import (
     AdditiveScore,
     BilinearScore,
@@ -51,6 +55,7 @@ from tfattn.layers.attention.single_head import (
     BilinearAttention,
     DotProductAttention,
 )
+from tfattn.layers.attention.weights import attention_weights
 from tfattn.layers.positions import scalings
 from tfattn.layers.positions.added import LearnedPositionalEncoding, SinusoidalPositionalEncoding
 from tfattn.layers.positions.alibi import AlibiPositions
@@ -71,6 +76,9 @@ from tfattn.models.transformer import Transformer
 from tfattn.training.losses import MaskedCrossentropy
 from tfattn.training.metrics import MaskedAccuracy
 from tfattn.training.schedules import InverseSquareRootSchedule, TransformerSchedule
+
+if TYPE_CHECKING:
+    from tfattn import convert, data, exercises, interpret, plot
 
 __version__ = "0.1.0"
 
@@ -126,8 +134,11 @@ __all__ = [
     "complexity",
     "convert",
     "data",
+    "exercises",
+    "interpret",
     "kernel_regression",
     "kernels",
+    "load_example",
     "masked_softmax",
     "masks",
     "merge_attentions",
@@ -140,3 +151,14 @@ __all__ = [
     "translate",
     "translate_stream",
 ]
+
+
+def __getattr__(name: str) -> ModuleType:
+    """Modules without layers are imported when they are first used: that halves an import."""
+    if name in ("convert", "data", "exercises", "interpret", "plot"):
+        return importlib.import_module(f"tfattn.{name}")
+    raise AttributeError(f"module 'tfattn' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -180,6 +180,12 @@ def has_width(who: str, argument: str, shape: Shape) -> None:
         fail(who, argument, "have at least one feature, on its last axis", tuple(shape))
 
 
+def known_width(who: str, argument: str, shape: Shape) -> None:
+    """A shape whose last size is known when the graph is built."""
+    if shape[-1] is None:
+        fail(who, argument, "have a known width, its last axis", tuple(shape))
+
+
 def mapping(who: str, argument: str, value: Any, names: Collection[str] = ()) -> None:
     """A dict with an entry for each of `names`."""
     if not isinstance(value, Mapping):

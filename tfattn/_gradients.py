@@ -42,7 +42,7 @@ def is_pushed_forward(tensors: Sequence[Any]) -> bool:
     import tensorflow as tf
     from tensorflow.python.eager import forwardprop_util
 
-    # Not by Keras, which returns its own variables as they are.
+    # `ops.convert_to_tensor` would not convert Keras variables.
     tensors = [tf.convert_to_tensor(x) for x in tensors]
     return bool(forwardprop_util.pack_tangents(tensors).tangents)
 

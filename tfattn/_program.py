@@ -1,9 +1,8 @@
-"""Quiet imports for the program `python -m tfattn.translator`.
+"""Quiet imports for the programs of the package, such as `python -m tfattn.translator`.
 
-TensorFlow logs to standard error while it is imported, and the program writes only its own
-messages there. Ctrl-C during the imports ends the program with the status of an interrupted
-program. If TF_CPP_MIN_LOG_LEVEL is set, logs are not suppressed. This module has no effect in other
-processes.
+TensorFlow logs to standard error while it is imported, and a program writes only its own messages
+there. Ctrl-C during the imports ends it with the status of an interrupted program. If
+TF_CPP_MIN_LOG_LEVEL is set, logs are not suppressed. This module has no effect in other processes.
 """
 
 import itertools
@@ -15,14 +14,14 @@ INTERRUPTED = 130
 _SETTING = "TF_CPP_MIN_LOG_LEVEL"
 
 
-def imports_are_done() -> None:
+def restore_interrupts() -> None:
     """Restores `KeyboardInterrupt` for Ctrl-C."""
     if signal.getsignal(signal.SIGINT) is _stop:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _stop(*_):
-    os._exit(INTERRUPTED)  # C++ code that imports would convert an exception
+    os._exit(INTERRUPTED)  # importing C++ code would convert an exception
 
 
 def _import_keras():
@@ -37,7 +36,8 @@ def _import_keras():
         os.close(nowhere)
 
 
-if ("-m", "tfattn.translator") in itertools.pairwise(sys.orig_argv):
+_PROGRAMS = {("-m", f"tfattn{name}") for name in ("", ".translator", ".exercises")}
+if not _PROGRAMS.isdisjoint(itertools.pairwise(sys.orig_argv)):
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _stop)
     if _SETTING not in os.environ:

@@ -1,4 +1,4 @@
-"""Type aliases for which Keras's backends share no type."""
+"""Type aliases; Keras's backends share no tensor type."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -32,7 +32,6 @@ def start(*arguments, out, cache, **environment):
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(hiding), *(path for path in sys.path if path)]),
-        "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",  # compiling takes most of the time
         "JAX_COMPILATION_CACHE_DIR": str(cache),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         **environment,

@@ -12,7 +12,6 @@ import sys
 # As a program; whoever collects tests imports it too.
 if __name__ == "__main__":
     os.environ["KERAS_BACKEND"] = "jax"
-    os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"  # compiling takes most of the time
     sys.modules["tensorflow"] = None  # nothing here needs it
 
 import keras  # noqa: E402
