@@ -107,6 +107,6 @@ def test_arrow_keys_open_answers_and_move(decks, open_file, tmp_path):
     page.keyboard.press("ArrowRight")
     assert answer.get_attribute("open") is not None
     page.keyboard.press("ArrowRight")
-    assert page.url.endswith(f"#{number + 2}")
+    assert page.evaluate("location.hash") == f"#{number + 2}"  # Playwright hears of a new one later
     page.keyboard.press("Home")
     assert page.locator("section.now h2").inner_text() == decks["en"][11][0]["title"]
