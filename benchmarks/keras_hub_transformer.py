@@ -175,8 +175,15 @@ class BeamTranslator:
 class GreedyTranslator(BeamTranslator):
     """The same with KerasHub's greedy sampler; there are no scores."""
 
-    def __init__(self, model: KerasHubTransformer, begin_id: int, end_id: int, jit: bool):
-        super().__init__(model, 1, begin_id, end_id, lambda logits, length, rows: logits, jit)
+    def __init__(
+        self,
+        model: KerasHubTransformer,
+        begin_id: int,
+        end_id: int,
+        adjust: Callable[[Tensor, Tensor, Tensor], Tensor],
+        jit: bool,
+    ):
+        super().__init__(model, 1, begin_id, end_id, adjust, jit)
         self.sampler = keras_hub.samplers.GreedySampler()
 
     def __call__(self, source: Tensor, rows: Tensor, max_length: int) -> tuple[Any, None]:

@@ -113,10 +113,11 @@ def _of_keras_hub(ours: Any, beams: int) -> Callable[[Batch], list]:
     from keras_hub_transformer import BeamTranslator, GreedyTranslator, KerasHubTransformer
 
     model = KerasHubTransformer(ours)
+    options = {"adjust": lambda logits, *_: logits, "jit": True}
     if beams == 1:
-        translator = GreedyTranslator(model, BEGIN, END, jit=True)
+        translator = GreedyTranslator(model, BEGIN, END, **options)
     else:
-        translator = BeamTranslator(model, beams, BEGIN, END, lambda logits, *_: logits, jit=True)
+        translator = BeamTranslator(model, beams, BEGIN, END, **options)
 
     def found(batch):
         lengths = np.zeros(len(batch.source), "int32")  # unused

@@ -1,4 +1,4 @@
-"""A Transformer's training step and beam search against the same model of KerasHub's layers.
+"""A Transformer's training step and searches against the same model of KerasHub's layers.
 
     python benchmarks/translation.py                every case, about half an hour
     python benchmarks/translation.py --quick        the main ones on few batches, under 2 minutes
@@ -13,8 +13,8 @@
 Needs the extra `bench`. Without `--data` sentences are rows of random ids, as long as those of
 Multi30k are in subwords. Both models have the same weights, in float32, and see the same batches.
 Before anything is timed, their losses without dropout, or the scores of their best hypotheses, are
-compared. Each has its own process, and they take turns batch by batch. A time is the sum of the
-medians of the batches.
+compared, and the tokens of greedy search up to the end. Each has its own process, and they take
+turns batch by batch. A time is the sum of the medians of the batches.
 
 Training: batches of `token_batches`, up to 4,096 tokens on a side; forward, backward and Adam,
 compiled for batches of any size as in `fit`. Both have tfattn's `MaskedCrossentropy`, which does
@@ -50,7 +50,7 @@ from peers import measure, print_header, print_row, serve, with_goal
 
 import tfattn
 from tfattn import data
-from tfattn.decoding import BeamSearch, Search, translate
+from tfattn.decoding import BeamSearch, GreedySearch, Search, translate
 
 Tensor = Any
 Batch = Sequence[np.ndarray]
@@ -81,6 +81,7 @@ class Case(NamedTuple):
     smoothing: float = 0.1  # of the labels, in both
     ends: bool = True  # whether sentences end, or all are written to the greatest length
     every: int = 1  # takes one batch of so many
+    beams: int = BEAMS  # 1 is greedy search
     quick: bool = False
 
 
@@ -102,6 +103,8 @@ CASES = [
     Case("training step, both by XLA", "training", jit=True, peer_jit=True, every=4),
     Case("beam search, KerasHub by XLA", "decoding", 0.5, peer_jit=True, quick=True),
     Case("beam search, none by XLA", "decoding"),
+    Case("greedy search, KerasHub by XLA", "decoding", 0.9, peer_jit=True, beams=1),
+    Case("greedy search, none by XLA", "decoding", beams=1),
     Case(
         "beam search to the greatest length, KerasHub by XLA", "decoding", peer_jit=True, ends=False
     ),
@@ -118,7 +121,7 @@ def worker(case: Case, file: str, name: str) -> None:
     model = kind(VOCABULARY_SIZE, block=block, **SIZES)
     model.build(((None, None), (None, None)))
     if not ours:
-        from keras_hub_transformer import BeamTranslator, KerasHubTransformer
+        from keras_hub_transformer import BeamTranslator, GreedyTranslator, KerasHubTransformer
 
         model = KerasHubTransformer(model)
     with np.load(file) as arrays:
@@ -129,10 +132,11 @@ def worker(case: Case, file: str, name: str) -> None:
         losses = _keras_loss if case.keras_loss and not ours else _own_loss
         return _serve_training(model, *losses(case.smoothing), jit, batches)
     if ours:
-        return _serve_decoding(case, Translator(model), batches)
-    return _serve_decoding(
-        case, BeamTranslator(model, BEAMS, Ids.begin_id, Ids.end_id, ending, jit), batches
-    )
+        return _serve_decoding(case, Translator(model, case.beams), batches)
+    options = {"begin_id": Ids.begin_id, "end_id": Ids.end_id, "adjust": ending, "jit": jit}
+    if case.beams == 1:
+        return _serve_decoding(case, GreedyTranslator(model, **options), batches)
+    return _serve_decoding(case, BeamTranslator(model, case.beams, **options), batches)
 
 
 class HoldingLogits(tfattn.Transformer):
@@ -192,23 +196,30 @@ def _serve_decoding(case: Case, translator: Callable, batches: list[Batch]) -> N
     def step(source, lengths, max_length):
         return translator(source, lengths if case.ends else lengths + max_length, int(max_length))
 
-    serve(
-        [lambda batch=batch: step(*batch) for batch in batches],
-        lambda: step(*batches[-1])[1].tolist(),
-    )
+    def sample():
+        source, lengths, max_length = batches[-1]
+        tokens, scores = step(source, lengths, max_length)
+        if case.beams > 1:
+            return scores.tolist()
+        return [token for row, n in zip(tokens, lengths, strict=True) for token in row[:n].tolist()]
+
+    serve([lambda batch=batch: step(*batch) for batch in batches], sample)
 
 
 class Translator:
-    """The best hypotheses by `BeamSearch`: tokens `(B, max_length)` and scores `(B,)`."""
+    """Tokens `(B, max_length)` of the best hypotheses, and their scores `(B,)` by beam search."""
 
-    def __init__(self, model: tfattn.Transformer):
-        self.model = model
+    def __init__(self, model: tfattn.Transformer, beams: int):
+        self.model, self.beams = model, beams
 
     def __call__(
         self, source: Tensor, lengths: Tensor, max_length: int
-    ) -> tuple[np.ndarray, np.ndarray]:
+    ) -> tuple[np.ndarray, np.ndarray | None]:
         state = {"model": self.model.encode(source, max_length=max_length), "lengths": lengths}
-        found = BeamSearch(num_beams=BEAMS, length_penalty=0.0)(
+        if self.beams == 1:
+            tokens = GreedySearch()(self.step, state, len(source), max_length).numpy()
+            return tokens, None
+        found = BeamSearch(num_beams=self.beams, length_penalty=0.0)(
             self.step, state, len(source), max_length
         )
         return found.tokens[:, 0].numpy(), found.scores[:, 0].numpy()

@@ -3,6 +3,7 @@ docs/run_notebooks.py`, after the pages were built, with names to run only these
 
 Each runs in a kernel and an empty folder of its own. The trainings of TRAININGS take one epoch over
 a few pairs here: their pages ran all of them minutes ago, with the same code.
+(nbmake adds no cell that shortens a training, and looks for no figure.)
 """
 
 import argparse

@@ -2,7 +2,8 @@
 
 A page in `docs/zh/` begins with the path of its source and with a hash of it. When the source has
 changed, read both, mend the Chinese page, and stamp it. Without a name this stamps all that are
-stale. `--check` only names them.
+stale. `--check` only names them. (sphinx-intl has a catalog of single sentences; these
+pages are written whole.)
 
 A figure in `docs/pictures/` has the same stamp, of the code of its demo. `docs/pictures.py` writes
 it.

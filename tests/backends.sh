@@ -12,7 +12,8 @@
 #
 # Environments are made once, in .venv-NAME. With the variable PYTHON it takes the environment of that
 # interpreter instead; for jax and torch a TensorFlow that is installed there is hidden. The status
-# is 77 where `oldest` finds no Python that its packages are made for.
+# is 77 where `oldest` finds no Python that its packages are made for. (nox would have to be installed
+# first, and neither hides TensorFlow nor reads the lowest versions from setup.cfg.)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 name=${1:?jax, torch or oldest}

@@ -1,4 +1,7 @@
-"""The API: one page per public name, and an index, written before Sphinx reads its pages."""
+"""The API: one page per public name, and an index, written before Sphinx reads its pages.
+
+autosummary makes the index. Its pages list members that Keras inherits too, and it has no groups.
+"""
 
 import functools
 import importlib

@@ -2,7 +2,7 @@
 
 Sections begin with a word and a colon: `Args:`, `Call arguments:`, `Returns:`, `Raises:`,
 `Example:`, `Source:`. Words may follow the colon. What stands indented outside of a section is a
-formula.
+formula. (napoleon takes a sentence below `Args:` for an argument, and knows no formulas.)
 """
 
 import inspect
