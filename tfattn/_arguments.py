@@ -19,7 +19,7 @@ def constructor_arguments(instance: object) -> list[str]:
             continue
         if base.__module__.partition(".")[0] == "keras":
             break
-        parameters = list(inspect.signature(base.__init__).parameters.values())[1:]
+        parameters = list(inspect.signature(base.__init__).parameters.values())[1:]  # type: ignore[misc]
         passed_on = [each for each in parameters if each.kind in _PASSED_ON]
         for name in [each.name for each in parameters if each not in passed_on]:
             if hasattr(instance, name):

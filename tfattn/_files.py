@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 
 @contextlib.contextmanager
-def replacing(filepath: str | os.PathLike) -> Iterator[pathlib.Path]:
+def replacing(filepath: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
     """A temporary path to write to; at the end its file replaces `filepath`.
 
     If writing fails, the old file stays. The package writes all its files through this function,

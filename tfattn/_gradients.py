@@ -9,7 +9,7 @@ import keras
 from keras import ops
 
 
-def custom_gradient(function: Callable) -> Callable:
+def custom_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
     """`keras.ops.custom_gradient`; on TensorFlow the gradient is freed together with its graph.
 
     TensorFlow's registry holds a custom gradient until the process ends, and so the graph and all
@@ -69,7 +69,7 @@ def _move_to_graph(operation: Any) -> None:
     graph = operation.graph
     graph._tfattn_gradients = getattr(graph, "_tfattn_gradients", {})
     graph._tfattn_gradients[name] = gradient
-    graph_reference = weakref.ref(graph)
+    graph_reference: Any = weakref.ref(graph)
 
     def gradient_in_graph(operation: Any, *upstream: Any) -> Any:
         return graph_reference()._tfattn_gradients[name](operation, *upstream)

@@ -20,11 +20,11 @@ def restore_interrupts() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def _stop(*_):
+def _stop(*_: object) -> None:
     os._exit(INTERRUPTED)  # importing C++ code would convert an exception
 
 
-def _import_keras():
+def _import_keras() -> None:
     sys.stderr.flush()
     kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 2)

@@ -6,6 +6,7 @@ from typing import Any
 import keras
 
 from tfattn import _checks
+from tfattn._types import Tensor
 from tfattn.core import biases, softmax, symbolic
 from tfattn.core.call import AttentionCall
 from tfattn.core.engine import dispatch
@@ -142,7 +143,9 @@ def attend(
     return dispatch.run(call)
 
 
-def _operands(query, value, key, score):
+def _operands(
+    query: Any, value: Any, key: Any, score: Callable[..., Any]
+) -> tuple[Tensor, Tensor, Tensor]:
     letters, key_letters = "(B, T, D) or (B, H, T, D)", "(B, S, D) or (B, G, S, D)"
     query = given_floats("attend", "query", query, letters)
     value = given_floats("attend", "value", value, key_letters)

@@ -34,7 +34,7 @@ class GridFunction:
 
     @classmethod
     def unflatten(
-        cls, static: Hashable, children: Sequence["Tensor | GridFunction"]
+        cls, static: tuple[Any, ...], children: Sequence["Tensor | GridFunction"]
     ) -> "GridFunction":
         """The object restored from the result of `flatten`, or from other tensors of the same
         shapes, symbolic tensors too.

@@ -86,5 +86,5 @@ def guard(query: Any, key: Any, value: Any, sees: Callable[[Any], Any]) -> Guard
     )
 
 
-def _finite(tokens):
+def _finite(tokens: Any) -> Any:
     return ops.all(ops.isfinite(tokens), axis=-1, keepdims=True)

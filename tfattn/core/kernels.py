@@ -17,6 +17,7 @@ triangular kernel Epanechnikov.
 import functools
 import math
 from collections.abc import Callable
+from typing import Any
 
 import keras
 from keras import ops
@@ -140,7 +141,7 @@ def support(kernel: str | Kernel) -> float | None:
         >>> kernels.support("tricube"), kernels.support("gaussian")
         (1.0, inf)
     """
-    name = getattr(get(kernel, "kernels.support"), "__name__", None)
+    name: Any = getattr(get(kernel, "kernels.support"), "__name__", None)
     if _BY_NAME.get(name) is not get(kernel):
         return None
     return float("inf") if name in _UNBOUNDED else 1.0
@@ -171,11 +172,11 @@ def get(kernel: str | Kernel, who: str = "kernels.get") -> Kernel:
     return _BY_NAME[kernel]
 
 
-def serialize(kernel: str | Kernel) -> str | dict:
+def serialize(kernel: str | Kernel) -> str | dict[str, Any]:
     """The name of a kernel of this module; Keras's own form for any other callable."""
     if isinstance(kernel, str):
         return kernel
-    name = getattr(kernel, "__name__", None)
+    name: Any = getattr(kernel, "__name__", None)
     if _BY_NAME.get(name) is kernel:
         return name
     return keras.saving.serialize_keras_object(kernel)

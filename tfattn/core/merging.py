@@ -73,7 +73,7 @@ def merge_attentions(outputs: Sequence[Any], log_sum_exps: Sequence[Any]) -> tup
     return ops.cast(merged, dtype), softmax.log_sum_exp(parts, some)
 
 
-def _parts(who, argument, tensors, letters):
+def _parts(who: str, argument: str, tensors: Any, letters: str) -> list[Tensor]:
     if not isinstance(tensors, Iterable) or isinstance(tensors, str | bytes | dict):
         _checks.fail(who, argument, f"be a sequence of tensors {letters}", tensors)
     return [given_floats(who, argument, x, letters) for x in tensors]

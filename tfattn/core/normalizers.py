@@ -152,18 +152,18 @@ def sink_scale(log_sum_exp: Tensor, sinks: Any) -> Tensor:
     return ops.sigmoid(_bounded_logs(log_sum_exp) - _bounded_logs(sinks))
 
 
-def _bounded_logs(logs):
+def _bounded_logs(logs: Tensor) -> Tensor:
     """Logs of sums, with the least number for −inf, since −inf − −inf is NaN."""
     logs = ops.cast(logs, keras.backend.result_type(logs.dtype, "float32"))
     return ops.maximum(logs, softmax.LOWEST)
 
 
-def _by_head(sinks, log_sum_exp):
+def _by_head(sinks: Any, log_sum_exp: Tensor) -> Tensor:
     sinks = ops.cast(sinks, log_sum_exp.dtype)
     return sinks[:, None] if len(sinks.shape) == 1 else sinks
 
 
-def _wide(who, scores, visible):
+def _wide(who: str, scores: Any, visible: Any) -> tuple[Tensor, Tensor, str]:
     """Scores in float32 or wider, the visible pairs as a bool tensor, and the dtype of the scores.
     A score of −inf is not visible.
     """

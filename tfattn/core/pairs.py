@@ -34,7 +34,7 @@ def checked_bool(
     return ops.not_equal(value, 0)
 
 
-def _extremes(value: Tensor) -> list:
+def _extremes(value: Tensor) -> list[Any]:
     """The least and the greatest number; empty for a symbolic or an empty tensor."""
     if isinstance(value, keras.KerasTensor):
         return []

@@ -5,6 +5,8 @@ instead of being repeated in memory (Ainslie et al. 2023, arXiv:2305.13245: grou
 attention).
 """
 
+from typing import Any
+
 import numpy as np
 from keras import ops
 
@@ -39,7 +41,7 @@ def repeat_heads(tensor: Tensor, like: Tensor) -> Tensor:
     return ops.take(tensor, np.repeat(np.arange(groups), heads // groups), axis=1)
 
 
-def _heads(tensor: Tensor) -> int | None:
+def _heads(tensor: Tensor) -> Any:
     return tensor.shape[1] if len(tensor.shape) == 4 else None
 
 

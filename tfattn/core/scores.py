@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
-from tfattn._types import Tensor
+from tfattn._types import Size, Tensor
 from tfattn.core import products
 
 
@@ -47,7 +47,7 @@ def dot_product(query: Tensor, key: Tensor) -> Tensor:
     return products.matmul(query, ops.swapaxes(key, -1, -2))  # (..., T, S)
 
 
-dot_product.facts = Facts(always_finite=True, is_product=True, heads_independent=True, is_pure=True)
+dot_product.facts = Facts(always_finite=True, is_product=True, heads_independent=True, is_pure=True)  # type: ignore[attr-defined]
 
 
 def scaled_dot_product(query: Tensor, key: Tensor) -> Tensor:
@@ -59,7 +59,7 @@ def scaled_dot_product(query: Tensor, key: Tensor) -> Tensor:
     return dot_product(query * (query.shape[-1] ** -0.5), key)
 
 
-scaled_dot_product.facts = dot_product.facts._replace(is_scaled=True)
+scaled_dot_product.facts = dot_product.facts._replace(is_scaled=True)  # type: ignore[attr-defined]
 
 
 def additive(query: Tensor, key: Tensor, weight: Tensor) -> Tensor:
@@ -81,7 +81,7 @@ def additive(query: Tensor, key: Tensor, weight: Tensor) -> Tensor:
     return ops.reshape(products.matmul_by_head(hidden, weight), shape)  # (B, H, T, S)
 
 
-additive.facts = Facts(always_finite=True, is_pure=True)
+additive.facts = Facts(always_finite=True, is_pure=True)  # type: ignore[attr-defined]
 
 
 def log_kernel(kernel: Callable[[Tensor], Tensor]) -> Callable[[Tensor, Tensor], Tensor]:
@@ -126,12 +126,12 @@ def soft_capped(score: Callable[..., Tensor], cap: float) -> Callable[..., Tenso
             return found
         return ops.where(ops.equal(scores, -float("inf")), scores, found)
 
-    capped.facts = facts._replace(is_product=False, cap=cap if facts.is_product else None)
-    capped.__wrapped__ = score
+    capped.facts = facts._replace(is_product=False, cap=cap if facts.is_product else None)  # type: ignore[attr-defined]
+    capped.__wrapped__ = score  # type: ignore[attr-defined]
     return capped
 
 
-def _broadcast_pairs(query: Tensor, key: Tensor) -> tuple[Tensor, Tensor, tuple]:
+def _broadcast_pairs(query: Tensor, key: Tensor) -> tuple[Tensor, Tensor, tuple[Size, ...]]:
     """Query `(N, T, 1, X)` and key `(N, 1, S, X)`, and the shape of the scores.
 
     Batch and heads fold into N, since TensorFlow's kernels for five axes are slow or missing.

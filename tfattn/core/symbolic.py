@@ -9,7 +9,7 @@ import keras
 from keras import ops
 
 from tfattn import _checks
-from tfattn._types import Shape
+from tfattn._types import Shape, Size
 
 # Whether the arguments of the layer have unknown sizes in the batch axis only.
 _lengths_are_known: contextvars.ContextVar[bool] = contextvars.ContextVar(
@@ -42,7 +42,7 @@ def computing_for(arguments: Any) -> Iterator[None]:
         _lengths_are_known.reset(token)
 
 
-def shape_of(tensor: Any) -> Shape:
+def shape_of(tensor: Any) -> tuple[Size, ...]:
     """`ops.shape`, which on TensorFlow runs an operation even for sizes that are known."""
     shape = tuple(tensor.shape)
     return ops.shape(tensor) if None in shape else shape

@@ -33,7 +33,7 @@ class Leaf:
 class Node(NamedTuple):
     """A flattened object."""
 
-    kind: type
+    kind: type[Any]
     static: Hashable
     children: tuple["Structure", ...]
 
@@ -41,7 +41,7 @@ class Node(NamedTuple):
 Structure = Any  # a Node, Leaf, or an object that is not flattened
 
 
-def flatten(tree: object) -> tuple[list[Tensor], Structure]:
+def flatten(tree: Any) -> tuple[list[Tensor], Structure]:
     """The tensors of an object, and its structure."""
     if ops.is_tensor(tree):
         return [tree], Leaf

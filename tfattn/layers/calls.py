@@ -56,13 +56,13 @@ class CheckedCall(RestoredParts, Configured):
     call_axes: dict[str, str] = {}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        parameters = _parameters(type(self))
+        parameters = _parameters(type(self))  # type: ignore[arg-type]
         self.check_call({**dict(zip(parameters, args, strict=False)), **kwargs})
-        return super().__call__(*args, **kwargs)
+        return super().__call__(*args, **kwargs)  # type: ignore[misc]
 
     def check_call(self, arguments: dict[str, Any]) -> None:
         """Raises `ValueError` for an argument that does not fit its name."""
-        who, defaults = type(self).__name__, _parameters(type(self))
+        who, defaults = type(self).__name__, _parameters(type(self))  # type: ignore[arg-type]
         sizes: dict[str, tuple[str, int]] = {}  # by letter, with the first argument that has it
         for name, value in arguments.items():
             if value is None and defaults.get(name) is None:
@@ -112,7 +112,7 @@ def _check_axes(
 
 
 @functools.cache
-def _parameters(cls: type) -> dict[str, Any]:
+def _parameters(cls: type[Any]) -> dict[str, Any]:
     """The names of a call's arguments, in order, with their defaults."""
     parameters = list(inspect.signature(cls.call).parameters.values())[1:]
     return {parameter.name: parameter.default for parameter in parameters}

@@ -32,7 +32,7 @@ def keras_object(who: str, argument: str, value: Any) -> Any:
     return found
 
 
-def serialized(layer: keras.layers.Layer | None) -> dict | None:
+def serialized(layer: keras.layers.Layer | None) -> dict[str, Any] | None:
     """A sublayer's config, without its build config: the outer layer builds the copy."""
     if layer is None:
         return None
@@ -52,7 +52,7 @@ class Configured:
 
     def get_config(self) -> dict[str, Any]:
         found = {name: self._argument(name) for name in constructor_arguments(self)}
-        return {**found, **super().get_config()}
+        return {**found, **super().get_config()}  # type: ignore[misc]
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "Configured":
@@ -78,7 +78,7 @@ class Configured:
 _KINDS = ("activation", "constraint", "initializer", "regularizer")
 
 
-def copy_of(layer: keras.layers.Layer | None, **changes: Any) -> keras.layers.Layer | None:
+def copy_of(layer: keras.layers.Layer | None, **changes: Any) -> Any:
     """A new layer from the same config, with its own weights; None for None.
 
     Args:
@@ -107,7 +107,7 @@ class LayerTemplate:
     def __init__(self, layer: keras.layers.Layer | None):
         self.layer = copy_of(layer)
 
-    def copy(self, **changes: Any) -> keras.layers.Layer | None:
+    def copy(self, **changes: Any) -> Any:
         return copy_of(self.layer, **changes)
 
 

@@ -5,18 +5,20 @@ from typing import Any
 import keras
 from keras import ops
 
+from tfattn._types import Tensor
+
 
 class AttachMask(keras.layers.Layer):
     """Attaches a mask to a tensor; Keras itself propagates only the implicit mask of the input."""
 
-    def __init__(self, **kwargs):
+    def __init__(self, **kwargs: Any):
         super().__init__(autocast=False, **kwargs)
         self.built = True  # no weights
 
-    def compute_mask(self, inputs, previous_mask=None):
+    def compute_mask(self, inputs: tuple[Tensor, Tensor], previous_mask: Any = None) -> Tensor:
         return inputs[1]
 
-    def call(self, inputs):
+    def call(self, inputs: tuple[Tensor, Tensor]) -> Tensor:
         return inputs[0]
 
 

@@ -2,7 +2,7 @@
 
 import functools
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import keras
@@ -20,12 +20,15 @@ class RestoredParts:
     sublayers. Without them, the weights of a quantized sublayer do not fit the restored layer.
     """
 
+    build: Callable[..., None]
+    trainable: bool
+
     def __new__(cls, *args: Any, **kwargs: Any) -> "RestoredParts":
         layer = super().__new__(cls, *args, **kwargs)
         build = layer.build
 
         @functools.wraps(build)
-        def build_and_restore(*args, **kwargs):
+        def build_and_restore(*args: Any, **kwargs: Any) -> None:
             before = () if layer._made_frozen else {id(part) for _, part in _by_path(layer)}
             build(*args, **kwargs)
             layer._freeze_parts(before)
@@ -46,7 +49,7 @@ class RestoredParts:
         self._quantized_parts = tuple(quantized_parts)
 
     def get_config(self) -> dict[str, Any]:
-        config, flags = super().get_config(), dict(self._trainable_parts)
+        config, flags = super().get_config(), dict(self._trainable_parts)  # type: ignore[misc]
         if not self._made_frozen:
             parts = {"": self, **dict(_by_path(self))}
             for path, part in parts.items():
@@ -59,7 +62,7 @@ class RestoredParts:
         return {**config, **{name: parts for name, parts in changed.items() if parts}}
 
     def save_own_variables(self, store: Any) -> None:
-        super().save_own_variables(store)
+        super().save_own_variables(store)  # type: ignore[misc]
         records = _records(_sublayers(self))
         if records:
             store[_ENTRY] = np.frombuffer(json.dumps(records).encode(), "uint8")
@@ -68,7 +71,7 @@ class RestoredParts:
         if _ENTRY in store.keys():
             _quantize(_sublayers(self), json.loads(bytes(np.asarray(store[_ENTRY]))))
             store = {name: store[name] for name in store.keys() if name != _ENTRY}
-        super().load_own_variables(store)
+        super().load_own_variables(store)  # type: ignore[misc]
 
     def _freeze_parts(self, before: Collection[int]) -> None:
         """Freezes new sublayers of a frozen layer; Keras freezes only existing sublayers.
@@ -138,7 +141,7 @@ def _records(parts: list[keras.layers.Layer]) -> list[dict[str, Any]]:
     return records
 
 
-def _quantize(parts: list[keras.layers.Layer], records: list[dict[str, Any]]) -> None:
+def _quantize(parts: list[keras.layers.Layer], records: Sequence[dict[str, Any]]) -> None:
     for record in records:
         part = parts[record["place"]]
         if part.quantization_mode is None:

@@ -27,7 +27,7 @@ def build_part(holder: keras.layers.Layer, part: keras.layers.Layer | None, *sha
 def check_unshared(holder: keras.layers.Layer, *arguments: str) -> None:
     """Raises if one of these sublayers has weights and another layer shares it."""
     for argument in arguments:
-        part = getattr(holder, argument, None)
+        part: Any = getattr(holder, argument, None)
         others = getattr(part, "_holders", ())
         others = sorted(f"`{other.name}`" for other in others if other is not holder)
         if others and part.weights:

@@ -19,8 +19,8 @@ def known(value: Any) -> np.ndarray | None:
 
 def ids_below(who: str, argument: str, ids: Any, size: int) -> None:
     """Raises if an id of `(B, T)` is known to be outside a vocabulary of this size."""
-    numbers = known(ids)
-    wrong = [] if numbers is None else np.argwhere((numbers < 0) | (numbers >= size))
+    numbers: Any = known(ids)
+    wrong: Any = [] if numbers is None else np.argwhere((numbers < 0) | (numbers >= size))
     if len(wrong):
         row, place = wrong[0]
         expected = f"hold ids of the vocabulary, 0 to {size - 1}; see row {row}, position {place}"

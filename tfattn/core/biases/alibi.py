@@ -44,7 +44,7 @@ class alibi(Bias):
     is_of_distance = True
 
     @property
-    def differs_by_head(self) -> bool:
+    def differs_by_head(self) -> bool:  # type: ignore[override]
         return self.num_heads > 1
 
     def check(self, who: str, argument: str, shape: Shape) -> None:
@@ -84,5 +84,5 @@ class alibi(Bias):
         exponents += [4 * (2 * j + 1) / power for j in range(self.num_heads - power)]
         return [2.0**-exponent for exponent in exponents]
 
-    def flatten(self) -> tuple[tuple, Hashable]:
+    def flatten(self) -> tuple[tuple[Tensor, ...], Hashable]:
         return (), (self.num_heads,)

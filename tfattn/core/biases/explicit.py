@@ -42,7 +42,7 @@ class explicit(Bias):
         self.bias = bias
 
     @property
-    def differs_by_head(self) -> bool:
+    def differs_by_head(self) -> bool:  # type: ignore[override]
         return len(self.bias.shape) == 4 and self.bias.shape[1] != 1
 
     def check(self, who: str, argument: str, shape: Shape) -> None:
@@ -54,11 +54,11 @@ class explicit(Bias):
     def parameters(self) -> tuple[Tensor, ...]:
         return (floating(self.bias),)
 
-    def on(self, grid: Grid, bias) -> Tensor:
+    def on(self, grid: Grid, bias: Tensor) -> Tensor:
         bias = bias if len(bias.shape) == 2 else grid.batch_of(bias)
         return grid.columns_of(grid.rows_of(bias, -2), -1)
 
-    def flatten(self) -> tuple[tuple, Hashable]:
+    def flatten(self) -> tuple[tuple[Tensor, ...], Hashable]:
         return self.parameters(), ()
 
     def get_config(self) -> dict[str, Any]:

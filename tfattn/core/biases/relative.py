@@ -62,7 +62,7 @@ class relative(Bias):
     is_of_distance = True
 
     @property
-    def differs_by_head(self) -> bool:
+    def differs_by_head(self) -> bool:  # type: ignore[override]
         return self.table.shape[1] != 1
 
     def check(self, who: str, argument: str, shape: Shape) -> None:
@@ -99,7 +99,7 @@ class relative(Bias):
         one = ops.reshape(self.on(grid._replace(queries=1, keys=1), table), (-1, 1, 1))
         return one * ops.ones((grid.queries, 1), one.dtype), ops.ones((grid.keys, 1), one.dtype)
 
-    def flatten(self) -> tuple[tuple, Hashable]:
+    def flatten(self) -> tuple[tuple[Tensor, ...], Hashable]:
         return self.parameters(), (self.bidirectional, self.max_distance)
 
     def get_config(self) -> dict[str, Any]:
@@ -136,7 +136,8 @@ def buckets(num_buckets: int, bidirectional: bool, max_distance: int) -> np.ndar
     exact = per_side // 2
     wide = per_side - exact
 
-    def reaches(distance, k):  # distance ≥ exact · (max_distance / exact)^(k / wide)
+    def reaches(distance: int, k: int) -> bool:
+        # distance ≥ exact · (max_distance / exact)^(k / wide)
         return distance**wide * exact**k >= max_distance**k * exact**wide
 
     distances = range(max_distance + 1)

@@ -17,23 +17,23 @@ from tfattn.core.masks.grid import Grid
 class _Sum(Bias):
     """The sum of two biases, with the parameters of the left, then of the right bias."""
 
-    def __init__(self, left, right, num_left=None):
+    def __init__(self, left: Bias, right: Bias, num_left: int | None = None):
         self.left = left
         self.right = right
         # Counted once: `on` runs inside gradients, where no variable may be read.
         self.num_left = len(left.parameters()) if num_left is None else num_left
 
     @property
-    def differs_by_head(self):
+    def differs_by_head(self) -> bool:  # type: ignore[override]
         return self.left.differs_by_head or self.right.differs_by_head
 
     @property
-    def splits_by_head(self):
+    def splits_by_head(self) -> bool:  # type: ignore[override]
         sides = (self.left, self.right)
         return all(side.splits_by_head or not side.differs_by_head for side in sides)
 
     @property
-    def is_of_distance(self):
+    def is_of_distance(self) -> bool:  # type: ignore[override]
         return self.left.is_of_distance and self.right.is_of_distance
 
     def check(self, who: str, argument: str, shape: Shape) -> None:
@@ -43,7 +43,7 @@ class _Sum(Bias):
     def parameters(self) -> tuple[Tensor, ...]:
         return (*self.left.parameters(), *self.right.parameters())
 
-    def on(self, grid: Grid, *parameters) -> Tensor:
+    def on(self, grid: Grid, *parameters: Tensor) -> Tensor:
         left = self.left.on(grid, *parameters[: self.num_left])
         right = self.right.on(grid, *parameters[self.num_left :])
         dtype = keras.backend.result_type(left.dtype, right.dtype)
@@ -51,12 +51,12 @@ class _Sum(Bias):
         left, right = (pairs.with_heads(ops.cast(side, dtype), rank) for side in (left, right))
         return left + right
 
-    def has_factors(self, grid: Grid):
+    def has_factors(self, grid: Grid) -> bool | Tensor:
         left, right = self.left.has_factors(grid), self.right.has_factors(grid)
         # A bool where one side never has any, since that side has no method to trace.
         return False if left is False or right is False else left & right
 
-    def factors(self, grid: Grid, *parameters) -> tuple[Tensor, Tensor]:
+    def factors(self, grid: Grid, *parameters: Tensor) -> tuple[Tensor, Tensor]:
         sides = (
             self.left.factors(grid, *parameters[: self.num_left]),
             self.right.factors(grid, *parameters[self.num_left :]),
@@ -70,7 +70,7 @@ class _Sum(Bias):
         rights = [ops.cast(right, dtype) for _, right in sides]
         return ops.concatenate(lefts, axis=-1), ops.concatenate(rights, axis=-1)
 
-    def flatten(self) -> tuple[tuple, Hashable]:
+    def flatten(self) -> tuple[tuple[Bias, ...], Hashable]:
         return (self.left, self.right), (self.num_left,)
 
     def get_config(self) -> dict[str, Any]:
@@ -78,7 +78,7 @@ class _Sum(Bias):
         return {"left": serialize(self.left), "right": serialize(self.right)}
 
 
-def _as_bias(bias):
+def _as_bias(bias: Any) -> Bias:
     return bias if isinstance(bias, Bias) else explicit(bias)
 
 

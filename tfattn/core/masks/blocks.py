@@ -1,6 +1,6 @@
 """A plan of blocks: the blocks of pairs that are visible at all."""
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 from keras import ops
@@ -89,13 +89,13 @@ class blocks(Mask):
     def common_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
         return self._over_queries(ops.all, num_keys)
 
-    def _over_queries(self, reduce, num_keys: Size):
+    def _over_queries(self, reduce: Callable[..., Tensor], num_keys: Size) -> Tensor:
         rank = len(self.plan.shape)
         seen = reduce(self.plan, axis=(1, 2) if rank == 4 else rank - 2)  # (B, m) or (m,)
         seen = ops.expand_dims(seen, 0) if rank == 2 else seen
         return ops.take(seen, ops.arange(num_keys, dtype="int32") // self.size, axis=1)  # (B, S)
 
-    def _row(self, grid: Grid, reduce):
+    def _row(self, grid: Grid, reduce: Callable[..., Tensor]) -> Tensor:
         """Whether some (`ops.any`) or all (`ops.all`) of the plan is True in each block of keys,
         over the grid's queries and rows of the batch, and over the heads.
         """
@@ -113,10 +113,10 @@ class blocks(Mask):
         low, high = bounds
         return low * self.size, high * self.size
 
-    def _of_batch(self, grid: Grid):
+    def _of_batch(self, grid: Grid) -> Tensor:
         return self.plan if len(self.plan.shape) == 2 else grid.batch_of(self.plan)
 
-    def flatten(self) -> tuple[tuple, Hashable]:
+    def flatten(self) -> tuple[tuple[Tensor, ...], Hashable]:
         return (self.plan,), (self.size,)
 
 

@@ -37,5 +37,5 @@ class causal(Mask):
     def common_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
         return by_distance(self, num_queries, num_keys, every=True)
 
-    def flatten(self) -> tuple[tuple, Hashable]:
+    def flatten(self) -> tuple[tuple[Tensor, ...], Hashable]:
         return (), ()

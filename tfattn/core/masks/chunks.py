@@ -56,7 +56,7 @@ class chunks(Mask):
     def common_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
         return in_range(hooks.full_bounds(self, Grid.whole(num_queries, num_keys)), num_keys)
 
-    def flatten(self) -> tuple[tuple, Hashable]:
+    def flatten(self) -> tuple[tuple[Tensor, ...], Hashable]:
         return (), (self.size,)
 
 
@@ -100,8 +100,8 @@ class chunk_ends(Mask):
 
     common_keys = seen_keys
 
-    def _is_end(self, positions):
+    def _is_end(self, positions: Tensor) -> Tensor:
         return positions % self.size >= self.size - self.count
 
-    def flatten(self) -> tuple[tuple, Hashable]:
+    def flatten(self) -> tuple[tuple[Tensor, ...], Hashable]:
         return (), (self.size, self.count)

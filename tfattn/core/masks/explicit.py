@@ -1,6 +1,6 @@
 """A boolean array as a mask."""
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 
 from keras import ops
 
@@ -53,13 +53,13 @@ class explicit(Mask):
             return super().full_bounds(grid)
         return ranges.first_run(self._row(grid, ops.all))
 
-    def _row(self, grid: Grid, reduce):
+    def _row(self, grid: Grid, reduce: Callable[..., Tensor]) -> Tensor:
         """The keys that some (`ops.any`) or all (`ops.all`) rows of `mask` allow, `(S,)`."""
         mask = self._rows_of_the_batch(grid)
         keys = reduce(mask, axis=tuple(range(len(mask.shape) - 1)))  # (S,) or (1,)
         return ops.broadcast_to(keys, (grid.num_keys,))
 
-    def _rows_of_the_batch(self, grid: Grid):
+    def _rows_of_the_batch(self, grid: Grid) -> Tensor:
         return self.mask if len(self.mask.shape) == 2 else grid.batch_of(self.mask)
 
     def seen_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
@@ -68,11 +68,11 @@ class explicit(Mask):
     def common_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
         return self._over_queries(ops.all)
 
-    def _over_queries(self, reduce):
+    def _over_queries(self, reduce: Callable[..., Tensor]) -> Tensor:
         keys = reduce(self.mask, axis=-2)  # (S,), (B, S) or (B, H, S)
         if len(keys.shape) == 1:
             return ops.expand_dims(keys, 0)
         return reduce(keys, axis=1) if len(keys.shape) == 3 else keys
 
-    def flatten(self) -> tuple[tuple, Hashable]:
+    def flatten(self) -> tuple[tuple[Tensor, ...], Hashable]:
         return (self.mask,), ()

@@ -27,16 +27,16 @@ def every(*parts: Any) -> Mask | None:
 class _Pair(Mask):
     """Two masks that `_join` joins."""
 
-    def __init__(self, left, right):
+    def __init__(self, left: Mask, right: Mask):
         self.left = left
         self.right = right
 
     @staticmethod
-    def _join(left, right):
+    def _join(left: Tensor, right: Tensor) -> Tensor:
         raise NotImplementedError
 
     @property
-    def is_relative(self):
+    def is_relative(self) -> bool:  # type: ignore[override]
         return hooks.is_relative(self.left) and hooks.is_relative(self.right)
 
     def check(self, who: str, argument: str, shape: Shape) -> None:
@@ -48,7 +48,7 @@ class _Pair(Mask):
         rank = max(len(left.shape), len(right.shape))
         return self._join(pairs.with_heads(left, rank), pairs.with_heads(right, rank))
 
-    def _of_both(self, hook, *args):
+    def _of_both(self, hook: Callable[..., Any], *args: Any) -> tuple[Any, Any]:
         return hook(self.left, *args), hook(self.right, *args)
 
 
@@ -78,7 +78,7 @@ class _Both(_Pair):
     def common_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
         return if_both(ops.logical_and, *self._of_both(hooks.common_keys, num_queries, num_keys))
 
-    def flatten(self) -> tuple[tuple, Hashable]:
+    def flatten(self) -> tuple[tuple[Mask, ...], Hashable]:
         return (self.left, self.right), ()
 
 
@@ -101,17 +101,17 @@ class _Either(_Pair):
     def common_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
         return _known(ops.logical_or, *self._of_both(hooks.common_keys, num_queries, num_keys))
 
-    def flatten(self) -> tuple[tuple, Hashable]:
+    def flatten(self) -> tuple[tuple[Mask, ...], Hashable]:
         return (self.left, self.right), ()
 
 
 @registered
 class _Not(Mask):
-    def __init__(self, inner):
+    def __init__(self, inner: Mask):
         self.inner = inner
 
     @property
-    def is_relative(self):
+    def is_relative(self) -> bool:  # type: ignore[override]
         return hooks.is_relative(self.inner)
 
     def check(self, who: str, argument: str, shape: Shape) -> None:
@@ -136,7 +136,7 @@ class _Not(Mask):
     def common_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
         return _flipped(hooks.seen_keys(self.inner, num_queries, num_keys))
 
-    def flatten(self) -> tuple[tuple, Hashable]:
+    def flatten(self) -> tuple[tuple[Mask, ...], Hashable]:
         return (self.inner,), ()
 
 
@@ -158,19 +158,19 @@ def seen_by_any(parts: Sequence[Mask], grid: Grid, columns: Size) -> Tensor | No
     return functools.reduce(ops.logical_or, found)
 
 
-def _known(join: Callable, left, right):
+def _known(join: Callable[..., Tensor], left: Tensor | None, right: Tensor | None) -> Tensor | None:
     """The known sides, joined; None where neither is known."""
     if left is None or right is None:
         return right if left is None else left
     return join(left, right)
 
 
-def if_both(join: Callable, left: Any, right: Any) -> Any:
+def if_both(join: Callable[..., Any], left: Any, right: Any) -> Any:
     """Both sides, joined; None where a side is unknown."""
     return None if left is None or right is None else join(left, right)
 
 
-def _flipped(keys):
+def _flipped(keys: Tensor | None) -> Tensor | None:
     return None if keys is None else ops.logical_not(keys)
 
 

@@ -1,6 +1,6 @@
 """The first keys of each row are real, the other keys padding."""
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 
 from keras import ops
 
@@ -43,7 +43,7 @@ class padding(Mask):
     def on(self, grid: Grid) -> Tensor:
         return grid.key_positions() < self._lengths(grid)  # (B, 1 or t, s)
 
-    def _lengths(self, grid: Grid):
+    def _lengths(self, grid: Grid) -> Tensor:
         lengths = ops.expand_dims(grid.batch_of(self.valid_lens), -1)  # (B, 1) or (B, T, 1)
         if len(lengths.shape) == 2:
             lengths = ops.expand_dims(lengths, -1)  # (B, 1, 1)
@@ -61,12 +61,12 @@ class padding(Mask):
     def common_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
         return self._first_keys(ranges.least, num_keys, num_keys)
 
-    def _first_keys(self, reduce, default: Size, num_keys: Size):
+    def _first_keys(self, reduce: Callable[..., Tensor], default: Size, num_keys: Size) -> Tensor:
         if len(self.valid_lens.shape) == 1:
             lengths = self.valid_lens[:, None]  # (B, 1)
         else:  # (B, 1); on PyTorch Keras returns (1, 1) without queries
             lengths = reduce(self.valid_lens, default, axis=1)
         return ops.arange(num_keys, dtype="int32") < lengths  # (B, S)
 
-    def flatten(self) -> tuple[tuple, Hashable]:
+    def flatten(self) -> tuple[tuple[Tensor, ...], Hashable]:
         return (self.valid_lens,), ()

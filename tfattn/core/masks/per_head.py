@@ -1,6 +1,6 @@
 """A separate mask for each head."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import reduce
 from typing import Any
 
@@ -93,20 +93,22 @@ class per_head(Mask):
     def common_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
         return self._if_all(ops.logical_and, hooks.common_keys, num_queries, num_keys)
 
-    def _of_all(self, hook, *args):
+    def _of_all(self, hook: Callable[..., Any], *args: Any) -> list[Any]:
         return [hook(mask, *args) for mask in self.masks]
 
-    def _if_all(self, join, hook, *args):
+    def _if_all(
+        self, join: Callable[..., Any], hook: Callable[..., Any], *args: Any
+    ) -> Tensor | None:
         return reduce(lambda left, right: if_both(join, left, right), self._of_all(hook, *args))
 
-    def flatten(self) -> tuple[tuple, Hashable]:
+    def flatten(self) -> tuple[tuple[Mask, ...], Hashable]:
         return tuple(self.masks), tuple(self.heads)
 
     @classmethod
-    def unflatten(cls, static: Hashable, children: Sequence[Mask]) -> "per_head":
+    def unflatten(cls, static: tuple[Any, ...], children: Sequence[Any]) -> "per_head":
         return cls(list(children), list(static))
 
 
-def _with_heads(seen):
+def _with_heads(seen: Tensor) -> Tensor:
     """`(t, s)` or `(B, t, s)` with an axis of heads, `(1 or B, 1, t, s)`."""
     return ops.expand_dims(seen if len(seen.shape) == 3 else seen[None], 1)

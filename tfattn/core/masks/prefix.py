@@ -69,5 +69,5 @@ class prefix(Mask):
             return 0, self.length
         return 0, ranges.least(grid.batch_of(self.length), grid.num_keys)
 
-    def flatten(self) -> tuple[tuple, Hashable]:
+    def flatten(self) -> tuple[tuple[Tensor, ...], Hashable]:
         return ((), (self.length,)) if isinstance(self.length, int) else ((self.length,), ())

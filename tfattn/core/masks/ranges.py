@@ -17,9 +17,10 @@ Range = tuple[Size, Size]
 
 def ends(bounds: Range) -> Range:
     """A range with NumPy's integers as ints, and tensors in int32."""
-    return tuple(
+    low, high = (
         int(end) if isinstance(end, numbers.Integral) else ops.cast(end, "int32") for end in bounds
     )
+    return low, high
 
 
 def greatest(counts: Tensor, default: int = 0, axis: int | None = None) -> Tensor:
@@ -51,7 +52,7 @@ def first_run(seen: Tensor) -> Range:
     return low, least(after, num_keys)
 
 
-def _counted(seen):
+def _counted(seen: Tensor) -> tuple[Size, Tensor]:
     num_keys = ops.shape(seen)[0]
     return num_keys, ops.arange(num_keys, dtype="int32")
 
@@ -69,7 +70,7 @@ def hull(first: Range, second: Range) -> Range:
 def longer(first: Range, second: Range) -> Range:
     """The range with more keys."""
     shorter = first[1] - first[0] < second[1] - second[0]
-    return tuple(_choose(shorter, b, a) for a, b in zip(first, second, strict=True))
+    return _choose(shorter, second[0], first[0]), _choose(shorter, second[1], first[1])
 
 
 def complement(taken: Range, keys: Size) -> Range:
@@ -107,19 +108,19 @@ def no_more_keys(num_queries: Size, num_keys: Size) -> bool:
     return known and num_keys <= num_queries
 
 
-def _choose(condition, a, b):
+def _choose(condition: bool | Tensor, a: Size, b: Size) -> Size:
     if isinstance(condition, bool):
         return a if condition else b
     return ops.where(condition, a, b)
 
 
-def _both(a, b):
+def _both(a: bool | Tensor, b: bool | Tensor) -> bool | Tensor:
     return (a and b) if isinstance(a, bool) and isinstance(b, bool) else ops.logical_and(a, b)
 
 
-def _lower(a, b):
+def _lower(a: Size, b: Size) -> Size:
     return min(a, b) if isinstance(a, int) and isinstance(b, int) else ops.minimum(a, b)
 
 
-def _higher(a, b):
+def _higher(a: Size, b: Size) -> Size:
     return max(a, b) if isinstance(a, int) and isinstance(b, int) else ops.maximum(a, b)

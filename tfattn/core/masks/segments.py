@@ -75,7 +75,7 @@ class segments(Mask):
             _checks.same_batch("masks.segments", "key_segments", shape, "query_segments", other)
 
     @staticmethod
-    def _ids(argument: str, ids):
+    def _ids(argument: str, ids: Tensor) -> Tensor:
         ids = pairs.checked_int("masks.segments", argument, ids)
         _checks.rank("masks.segments", argument, ids.shape, (2,), "(B, T) or (B, S)")
         return ids
@@ -112,22 +112,22 @@ class segments(Mask):
     def common_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
         return self._shared(Grid.whole(num_queries, num_keys))
 
-    def _within(self, grid: Grid):
+    def _within(self, grid: Grid) -> Tensor:
         """The keys whose id is between the least and the greatest of the queries, `(B, S)`."""
         low, high, of_key = self._ids_of(grid)
         return ops.logical_and(of_key >= low, of_key <= high)
 
-    def _shared(self, grid: Grid):
+    def _shared(self, grid: Grid) -> Tensor:
         """The keys with the one id that all queries have, `(B, S)`."""
         low, high, of_key = self._ids_of(grid)
         return ops.logical_and(of_key == low, low == high)
 
-    def _ids_of(self, grid: Grid):
+    def _ids_of(self, grid: Grid) -> tuple[Tensor, Tensor, Tensor]:
         """The least and the greatest id of the queries, `(B, 1)`, and the ids of all keys."""
         of_query = grid.rows_of(grid.batch_of(self.query_segments), 1)  # (B, t)
         low = ranges.least(of_query, _NONE, axis=1)
         high = ranges.greatest(of_query, -_NONE, axis=1)
         return low, high, grid.batch_of(self.key_segments)  # (B, 1), (B, 1), (B, S)
 
-    def flatten(self) -> tuple[tuple, Hashable]:
+    def flatten(self) -> tuple[tuple[Tensor, ...], Hashable]:
         return (self.query_segments, self.key_segments), ()

@@ -55,5 +55,5 @@ class window(Mask):
     def common_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
         return by_distance(self, num_queries, num_keys, every=True)
 
-    def flatten(self) -> tuple[tuple, Hashable]:
+    def flatten(self) -> tuple[tuple[Tensor, ...], Hashable]:
         return (), (self.size,)

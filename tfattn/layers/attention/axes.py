@@ -7,7 +7,7 @@ from typing import Any
 from keras import ops
 
 from tfattn import _checks
-from tfattn._types import Shape, Tensor
+from tfattn._types import Shape, Size, Tensor
 from tfattn.core.floats import given_tensor
 from tfattn.core.grid_function import GridFunction
 
@@ -181,7 +181,7 @@ class Axes:
         ends = [self._sizes(x, self.attended) for x in (query, key)]
         return ops.reshape(weights, (-1, *folded, weights.shape[1], *ends[0], *ends[1]))
 
-    def _sizes(self, tensor: Tensor, axes: tuple[int, ...]) -> Shape:
+    def _sizes(self, tensor: Tensor, axes: tuple[int, ...]) -> tuple[Size, ...]:
         sizes = ops.shape(tensor)
         return tuple(sizes[axis] for axis in axes)
 

@@ -86,7 +86,8 @@ class AttentionLayer(CheckedCall, keras.layers.Layer):
             (key,) = put_back(kept, key)
         if symbolic.only_shapes_are_computed():
             call = call.replace(mask=None, bias=None)
-        scales = self.normalizer is not None and self.normalizer.scales_rows
+        normalizer: Any = self.normalizer
+        scales = normalizer is not None and normalizer.scales_rows
         found = dispatch.run(
             call.replace(
                 query=query,
@@ -96,12 +97,12 @@ class AttentionLayer(CheckedCall, keras.layers.Layer):
                 seed=self.seed_generator,
                 path=None if call.return_weights else self.engine_path,
                 return_log_sum_exp=scales,
-                normalizer=None if self.normalizer is None else self.normalizer.function,
+                normalizer=None if normalizer is None else normalizer.function,
             )
         )
         output, *weights = found if call.return_weights or scales else (found,)
         if scales:
-            scale = ops.expand_dims(self.normalizer.row_scale(weights.pop()), -1)
+            scale = ops.expand_dims(normalizer.row_scale(weights.pop()), -1)
             output, *weights = [x * ops.cast(scale, x.dtype) for x in (output, *weights)]
         return output, weights[0] if call.return_weights else None
 
@@ -186,7 +187,7 @@ class AttentionLayer(CheckedCall, keras.layers.Layer):
         def __getattr__(self, name: str) -> Any:
             # torch.nn.Module.__getattr__ would replace the property's message.
             if name == "attention_weights":
-                return AttentionLayer.attention_weights.fget(self)
+                return AttentionLayer.attention_weights.fget(self)  # type: ignore[attr-defined]
             return super().__getattr__(name)
 
     def get_build_config(self) -> dict[str, Any] | None:
@@ -229,7 +230,7 @@ class AttentionLayer(CheckedCall, keras.layers.Layer):
     ) -> Mask | None:
         """All masks of the call as one mask object, or None."""
         key_padding, value_padding = padding_masks
-        found = [masks.causal()] if use_causal_mask else []
+        found: list[Mask | None] = [masks.causal()] if use_causal_mask else []
         if attention_mask is not None or valid_lens is not None:
             who, shape = type(self).__name__, self.score_shape(query.shape, key.shape)
             found.append(softmax.mask_of(who, shape, attention_mask, valid_lens, "attention_mask"))

@@ -160,7 +160,8 @@ class MultiHeadAttention(AttentionLayer):
             kwargs.pop("activity_regularizer", None),
         )
         super().__init__(dropout=dropout, seed=seed, **kwargs)
-        self._widths = (None, None, None)  # of query, value and key, from `build`
+        # Of query, value and key, from `build`.
+        self._widths: tuple[int | None, ...] = (None, None, None)
         self.num_heads = _checks.positive_int(who, "num_heads", num_heads)
         self.key_dim = _checks.positive_int(who, "key_dim", key_dim)
         value_dim = key_dim if value_dim is None else value_dim
@@ -198,8 +199,8 @@ class MultiHeadAttention(AttentionLayer):
     def build(
         self,
         query_shape: Shape,
-        value_shape: Shape | None = None,
-        key_shape: Shape | None = None,
+        value_shape: Any = None,
+        key_shape: Any = None,
     ) -> None:
         self.check_shapes(query_shape, value_shape, key_shape)
         key_shape = value_shape if key_shape is None else key_shape
@@ -218,7 +219,7 @@ class MultiHeadAttention(AttentionLayer):
             "bias_constraint": self.bias_constraint,
         }
 
-        def named(name):
+        def named(name: str) -> dict[str, Any]:
             return {**options, "name": name, "dtype": self._policy_of(name)}
 
         self.query_dense = to_heads(heads, self.key_dim, **named("query"))
@@ -260,14 +261,14 @@ class MultiHeadAttention(AttentionLayer):
         return policy
 
     def check_shapes(
-        self, query_shape: Shape, value_shape: Shape | None, key_shape: Shape | None = None
+        self, query_shape: Shape, value_shape: Any, key_shape: Shape | None = None
     ) -> None:
         key_shape = value_shape if key_shape is None else key_shape
         if value_shape is None or len(query_shape) <= 3:
             super().check_shapes(query_shape, value_shape, key_shape)
         self._axes(query_shape, value_shape, key_shape)
 
-    def _check_widths(self, **operands: Tensor | None) -> None:
+    def _check_widths(self, **operands: Any) -> None:
         """Raises if an operand does not have the width for which its map was built."""
         for (name, operand), width in zip(operands.items(), self._widths, strict=True):
             size = None if operand is None else operand.shape[-1]
@@ -284,7 +285,7 @@ class MultiHeadAttention(AttentionLayer):
         return axes
 
     @property
-    def engine_path(self) -> str | None:
+    def engine_path(self) -> str | None:  # type: ignore[override]
         if self.flash_attention is None and keras.config.is_flash_attention_enabled() is False:
             return "dense"  # `keras.config.disable_flash_attention()`
         return _PATHS[self.flash_attention]
@@ -317,7 +318,7 @@ class MultiHeadAttention(AttentionLayer):
             "valid_lens": valid_lens,
             "bias": bias,
         }
-        options = {"training": training, "use_causal_mask": use_causal_mask}
+        options: dict[str, Any] = {"training": training, "use_causal_mask": use_causal_mask}
         self._check_widths(query=query, value=value, key=value if key is None else key)
         if len(query.shape) > 3:
             return self._call_over_axes(arguments, options, return_attention_scores)

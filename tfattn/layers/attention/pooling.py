@@ -85,7 +85,7 @@ class AttentionPooling(CheckedCall, keras.layers.Layer):
         self.num_queries = num_queries
         self.query_initializer = keras_object(who, "query_initializer", query_initializer)
         self._template = LayerTemplate(attention or Attention())
-        self._attention = None  # created in `build`
+        self._attention: Any = None  # created in `build`
         self.supports_masking = True
 
     @property

@@ -1,6 +1,7 @@
 """The linear maps into and out of heads."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -24,6 +25,8 @@ class Projection(keras.layers.EinsumDense):
 
     Args: those of `keras.layers.EinsumDense`; `output_shape` has None for the axes of tokens.
     """
+
+    kernel_initializer: Any
 
     def build(self, input_shape: Shape) -> None:
         features = self._features()
@@ -59,7 +62,7 @@ class Projection(keras.layers.EinsumDense):
         # With a type check, Keras refuses subclasses.
         super().quantize(mode, type_check=False, config=config)
 
-    def _features(self) -> Shape:
+    def _features(self) -> tuple[int, ...]:
         return tuple(size for size in self.partial_output_shape if size is not None)
 
 
@@ -85,7 +88,7 @@ class _AsMatrix(keras.initializers.Initializer):
         self.initializer = keras.initializers.get(initializer)
         self.inputs = inputs
 
-    def __call__(self, shape: Shape, dtype: Any = None) -> Tensor:
+    def __call__(self, shape: Sequence[int], dtype: Any = None) -> Tensor:
         matrix = (math.prod(shape[: self.inputs]), math.prod(shape[self.inputs :]))
         return ops.reshape(self.initializer(matrix, dtype=dtype), shape)
 

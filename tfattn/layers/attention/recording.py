@@ -10,7 +10,9 @@ from keras import ops
 from tfattn._types import Tensor
 
 # The weights by path, while a call of `attention_weights` runs.
-_recorded = contextvars.ContextVar("tfattn_recorded", default=None)
+_recorded: contextvars.ContextVar[dict[str, np.ndarray] | None] = contextvars.ContextVar(
+    "tfattn_recorded", default=None
+)
 
 
 @contextlib.contextmanager

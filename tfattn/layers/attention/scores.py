@@ -449,8 +449,8 @@ class KernelScore(Score):
 
 
 def checked_smoothing(
-    who: str, kernel: str | Callable, bandwidth: float | Sequence[float]
-) -> tuple[str | Callable, float | list[float]]:
+    who: str, kernel: str | Callable[[Tensor], Tensor], bandwidth: Any
+) -> tuple[str | Callable[[Tensor], Tensor], float | list[float]]:
     """The kernel, and its bandwidth as a positive number or a list of positive numbers."""
     kernels.get(kernel, who)
     if not isinstance(bandwidth, (list, tuple)) and not getattr(bandwidth, "shape", ()):
@@ -473,7 +473,7 @@ def _unit(tensor: Tensor) -> Tensor:
     return ops.cast(wide * ops.rsqrt(ops.maximum(squared, 1e-12)), tensor.dtype)
 
 
-def _add_matrix(score: Score, name: str, shape: Shape, width: int) -> keras.Variable:
+def _add_matrix(score: Score, name: str, shape: Sequence[Any], width: Any) -> keras.Variable:
     """A matrix `(D, width)`, or one per head, `(H, D, width)`, for tokens of this shape.
 
     The bound is Glorot's; Keras's initializer would take the heads as a receptive field, and its

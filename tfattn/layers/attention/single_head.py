@@ -77,8 +77,8 @@ class Attention(AttentionLayer):
     def build(
         self,
         query_shape: Shape,
-        value_shape: Shape | None = None,
-        key_shape: Shape | None = None,
+        value_shape: Any = None,
+        key_shape: Any = None,
     ) -> None:
         self.check_shapes(query_shape, value_shape, key_shape)
         key_shape = value_shape if key_shape is None else key_shape

@@ -30,7 +30,9 @@ FLAGS = ("_flash_attention", "_return_attention_scores")
 _lock = threading.RLock()
 
 # The layer whose own softmax is recorded.
-_running = contextvars.ContextVar("tfattn_running", default=None)
+_running: contextvars.ContextVar[keras.layers.Layer | None] = contextvars.ContextVar(
+    "tfattn_running", default=None
+)
 
 
 def attention_weights(model: keras.layers.Layer, *inputs: Any, **kwargs: Any) -> dict[str, Any]:
@@ -113,6 +115,7 @@ def _observed() -> Iterator[None]:
     if recording.active():  # in a call of this call
         yield
         return
+    replaced: list[tuple[Any, str, Callable[..., Any]]]
     replaced = [(keras.layers.Layer, "__call__", _observing_call)]
     for module in (ops, ops.nn):
         replaced.append((module, "softmax", _observing_softmax))
@@ -125,7 +128,7 @@ def _observed() -> Iterator[None]:
         yield
 
 
-def _observing_call(call: Callable) -> Callable:
+def _observing_call(call: Callable[..., Any]) -> Callable[..., Any]:
     def observed(layer: keras.layers.Layer, *args: Any, **kwargs: Any) -> Any:
         if not recording.active():
             return call(layer, *args, **kwargs)
@@ -146,7 +149,7 @@ def _observing_call(call: Callable) -> Callable:
     return observed
 
 
-def _observing_softmax(softmax: Callable) -> Callable:
+def _observing_softmax(softmax: Callable[..., Any]) -> Callable[..., Any]:
     def observed(x: Tensor, axis: Any = -1) -> Tensor:
         weights = softmax(x, axis)
         _note(_running.get(), weights, axis)
@@ -155,7 +158,7 @@ def _observing_softmax(softmax: Callable) -> Callable:
     return observed
 
 
-def _observing_product(attention: Callable) -> Callable:
+def _observing_product(attention: Callable[..., Any]) -> Callable[..., Any]:
     def observed(query: Tensor, key: Tensor, value: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         if _running.get() is not None and _is_eager(query):
             _note(_running.get(), _product_weights(attention, query, key, *args, **kwargs), -1)
@@ -174,7 +177,9 @@ def _takes_request(layer: keras.layers.Layer) -> bool:
     return isinstance(layer, REQUESTED) and "return_attention_scores" in arguments
 
 
-def _call_for_weights(call: Callable, layer: keras.layers.Layer, *args: Any, **kwargs: Any) -> Any:
+def _call_for_weights(
+    call: Callable[..., Any], layer: keras.layers.Layer, *args: Any, **kwargs: Any
+) -> Any:
     """The result of a call, which is made with a request for the weights."""
     bound = inspect.signature(layer.call).bind(*args, **kwargs)
     wanted = bound.arguments.get("return_attention_scores", False)
@@ -195,7 +200,7 @@ def _call_for_weights(call: Callable, layer: keras.layers.Layer, *args: Any, **k
 
 
 def _product_weights(
-    attention: Callable, query: Tensor, key: Tensor, *args: Any, **kwargs: Any
+    attention: Callable[..., Any], query: Tensor, key: Tensor, *args: Any, **kwargs: Any
 ) -> Tensor:
     """The weights of `keras.ops.dot_product_attention`, `(B, H, T, S)`.
 

@@ -36,7 +36,7 @@ class AlibiPositions(HeadPositions):
 
     def __init__(self, **kwargs: Any):
         super().__init__(**kwargs)
-        self.num_heads = None
+        self.num_heads: Any = None
 
     def build(self, query_shape: Shape, key_shape: Shape) -> None:
         self.num_heads = query_shape[1]

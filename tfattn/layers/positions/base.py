@@ -4,6 +4,7 @@ from typing import Any
 
 import keras
 
+from tfattn._types import Shape
 from tfattn.layers.configs import Configured
 
 
@@ -38,7 +39,7 @@ class HeadPositions(Configured, keras.layers.Layer):
 
     max_cache_length: int | None = None
 
-    def build(self, query_shape, key_shape):
+    def build(self, query_shape: Shape, key_shape: Shape) -> None:
         """Creates any weights, for heads `(B, H, T, P)` and `(B, G, S, P)`."""
 
     def turn(self, heads: Any, start: Any) -> Any:

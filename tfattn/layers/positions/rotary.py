@@ -69,11 +69,11 @@ class RotaryPositions(HeadPositions):
         self.interleaved = _checks.boolean(who, "interleaved", interleaved)
 
     @property
-    def max_cache_length(self) -> int | None:
+    def max_cache_length(self) -> int | None:  # type: ignore[override]
         return None if self.scaling is None else self.scaling.max_cache_length
 
     def build(self, query_shape: Shape, key_shape: Shape) -> None:
-        width = query_shape[-1]
+        width: Any = query_shape[-1]
         if self.rotary_dim is None:
             _even("RotaryPositions", "key_dim of the attention", width)
         elif self.rotary_dim > width:
@@ -129,10 +129,10 @@ class RotaryPositions(HeadPositions):
         return ops.reshape(ops.stack([first, second], axis=-1), shape)
 
 
-def _rotated(first, second, cos, sin):
+def _rotated(first: Tensor, second: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
     return first * cos - second * sin, second * cos + first * sin
 
 
-def _even(who, argument, value):
+def _even(who: str, argument: str, value: int) -> None:
     if value % 2:
         _checks.fail(who, argument, "be even: pairs of features rotate", value)

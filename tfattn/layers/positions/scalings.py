@@ -11,7 +11,7 @@ A new scaling is a class with one method, `frequencies`.
 """
 
 import math
-from typing import Any
+from typing import Any, TypeVar
 
 import keras
 import numpy as np
@@ -66,7 +66,10 @@ class Scaling:
         return cls(**config)
 
 
-def _registered(cls):
+Class = TypeVar("Class", bound=type[Scaling])
+
+
+def _registered(cls: Class) -> Class:
     return keras.saving.register_keras_serializable("tfattn", f"scalings.{cls.__name__}")(cls)
 
 
@@ -123,7 +126,7 @@ class dynamic(Scaling):
         self.original_length = _checks.positive_int(who, "original_length", original_length)
 
     @property
-    def max_cache_length(self) -> int:
+    def max_cache_length(self) -> int:  # type: ignore[override]
         return self.original_length
 
     def frequencies(self, base: float, width: int, length: Size) -> np.ndarray | Tensor:
@@ -137,7 +140,7 @@ class dynamic(Scaling):
         growth = ops.power(self._growth(length), ops.cast(exponents, "float32"))
         return ops.cast(unscaled_frequencies(base, width), "float32") * growth
 
-    def _growth(self, length):
+    def _growth(self, length: Size) -> Any:
         return length * (self.factor / self.original_length) - (self.factor - 1.0)
 
 
@@ -190,7 +193,7 @@ class yarn(Scaling):
         self.truncate = _checks.boolean(who, "truncate", truncate)
 
     @property
-    def magnitude(self) -> float:
+    def magnitude(self) -> float:  # type: ignore[override]
         if self.attention_factor is not None:
             return self.attention_factor
         return 0.1 * math.log(self.factor) + 1.0
@@ -205,7 +208,7 @@ class yarn(Scaling):
         ramp = np.clip(ramp, 0.0, 1.0)
         return unscaled_frequencies(base, width) * (1.0 - ramp + ramp / self.factor)
 
-    def _pair(self, periods, base, width):
+    def _pair(self, periods: float, base: float, width: int) -> float:
         """The index, maybe fractional, of the pair with `periods` periods in training."""
         wavelength = self.original_length / periods
         return width * math.log(wavelength / (2.0 * math.pi)) / (2.0 * math.log(base))
@@ -256,7 +259,7 @@ class llama3(Scaling):
         return unscaled * (kept + (1.0 - kept) / self.factor)
 
 
-def _at_least_1(who, argument, value):
+def _at_least_1(who: str, argument: str, value: float) -> float:
     value = _checks.positive_number(who, argument, value)
     if value < 1.0:
         _checks.fail(who, argument, "be at least 1", value)
