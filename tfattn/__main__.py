@@ -1,7 +1,9 @@
 """`python -m tfattn`: the commands of the package, and the versions for a report."""
 
+import contextlib
 import importlib.metadata
 import platform
+import re
 
 import keras
 
@@ -10,29 +12,33 @@ import tfattn
 COMMANDS = """\
 python -m tfattn.translator   train a translator, score it, translate, export it (--help)
 python -m tfattn.exercises    exercises that check themselves (--help)
+python -m tfattn.examples     train the example of tfattn.load_example again (--help)
 """
-# What the package installs, then the backends, then what its extras install for users.
-PACKAGES = """
-    keras numpy scipy filelock threadpoolctl tensorflow jax torch
-    matplotlib sacrebleu sacremoses sentencepiece ai-edge-litert onnx onnxruntime tf2onnx
-    ctranslate2 safetensors scikit-learn keras-hub
-""".split()
 
 
 def versions() -> list[str]:
-    """One line for each package, Python and the platform first."""
+    """One line for each installed package, Python and the platform first."""
     lines = [
         f"tfattn {tfattn.__version__}",
         f"Python {platform.python_version()} on {platform.platform()}",
         f"backend {keras.backend.backend()}, floats {keras.config.floatx()}, "
         f"policy {keras.config.dtype_policy().name}",
     ]
-    for name in PACKAGES:
-        try:
+    for name in packages():
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             lines.append(f"{name} {importlib.metadata.version(name)}")
-        except importlib.metadata.PackageNotFoundError:
-            lines.append(f"{name} is not installed")
     return lines
+
+
+def packages() -> list[str]:
+    """The backends, and what the package and its extras install."""
+    try:
+        required = importlib.metadata.requires("tfattn") or []
+    except importlib.metadata.PackageNotFoundError:  # a clone that is not installed
+        required = []
+    for_users = (line for line in required if not re.search("extra == .(test|docs|release)", line))
+    names = [re.split(r"[^\w-]", line)[0] for line in for_users if not line.startswith("tfattn")]
+    return list(dict.fromkeys(["keras", "numpy", "tensorflow", "jax", "torch", *names]))
 
 
 def main() -> None:
