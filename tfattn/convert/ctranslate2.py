@@ -36,7 +36,7 @@ _ACTIVATIONS = {
 def to_ctranslate2(
     model: Transformer,
     vocabularies: Sequence[Any],
-    folder: str | os.PathLike,
+    folder: str | os.PathLike[str],
     quantization: str | None = None,
     max_length: int = 1024,
 ) -> None:

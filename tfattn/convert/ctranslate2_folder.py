@@ -43,7 +43,7 @@ class CTranslate2:
 
     def __init__(
         self,
-        folder: str | os.PathLike,
+        folder: str | os.PathLike[str],
         tokenizers: Sequence[Callable[[str], list[str]] | None] = (None, None),
         **options: Any,
     ):
@@ -117,8 +117,8 @@ class CTranslate2:
         encoded = [self.source_vocabulary.encode(sentence) for sentence in sentences]
         for i, ids in enumerate(encoded):
             if self.max_length is not None and len(ids) >= self.max_length:
-                most = f"have at most {self.max_length - 1} tokens, by the model's positions"
-                _checks.fail(who, f"sentences[{i}]", most, sentences[i])
+                expected = f"have at most {self.max_length - 1} tokens, by the model's positions"
+                _checks.fail(who, f"sentences[{i}]", expected, sentences[i])
         full = [i for i, ids in enumerate(encoded) if ids]
         if not full:
             return [""] * len(sentences)
@@ -165,7 +165,7 @@ class CTranslate2:
                 return record
         return self._refuse("be written by `tfattn.convert.to_ctranslate2`")
 
-    def _vocabulary(self, i: int, tokenizer: Callable | None) -> Any:
+    def _vocabulary(self, i: int, tokenizer: Callable[[str], Any] | None) -> Any:
         name = folders.VOCABULARIES[i]
         content = self._json(name)
         made_with = content.get("tokenizer") if isinstance(content, dict) else None

@@ -27,7 +27,7 @@ def check_vocabularies(who: str, model: Transformer, vocabularies: Sequence[Any]
             _checks.fail(who, name, expected, len(vocabulary))
 
 
-def check_empty(who: str, folder: str | os.PathLike) -> str:
+def check_empty(who: str, folder: str | os.PathLike[str]) -> str:
     """The path of a folder; raises if it exists and is not empty."""
     folder = _checks.path(who, "folder", folder)
     if os.path.exists(folder) and not (os.path.isdir(folder) and not os.listdir(folder)):

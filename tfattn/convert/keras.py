@@ -18,7 +18,7 @@ from tfattn.layers.attention.single_head import (
 )
 
 
-def from_keras(layer: keras.layers.Layer) -> keras.layers.Layer:
+def from_keras(layer: keras.layers.Layer) -> MultiHeadAttention | Attention:
     """Converts an attention layer of Keras to an equivalent layer of tfattn.
 
         MultiHeadAttention, GroupQueryAttention  →  MultiHeadAttention
@@ -129,14 +129,14 @@ def multi_head_to_keras(who: str, layer: MultiHeadAttention) -> keras.layers.Lay
     return other
 
 
-def _single_head_from_keras(who: str, layer: keras.layers.Layer) -> keras.layers.Layer:
+def _single_head_from_keras(who: str, layer: keras.layers.Layer) -> Attention:
     config, found = layer.get_config(), weights.arrays(layer)
     use_scale = config.pop("use_scale")
     mode = config.pop("score_mode", "additive")
     shapes = layer.get_build_config()["input_shape"]  # of a list of inputs
-    query, value, *key = (tuple(shape) for shape in shapes)
-    key = key[0] if key else value
-    scale = found.get("scale", np.float32(1.0))
+    query, value, *others = (tuple(shape) for shape in shapes)
+    key = others[0] if others else value
+    scale: Any = found.get("scale", np.float32(1.0))
     if mode == "dot":
         scale = float(scale)
         config["scale"] = _checks.positive_number(who, "scale", scale) if use_scale else 1.0
@@ -211,13 +211,13 @@ def _build_shapes(layer: keras.layers.Layer) -> dict[str, Any]:
     return {name: tuple(s) for name, s in layer.get_build_config()["shapes_dict"].items() if s}
 
 
-_FROM: dict[type, Callable] = {
+_FROM: dict[type, Callable[..., Any]] = {
     keras.layers.MultiHeadAttention: multi_head_from_keras,
     keras.layers.GroupQueryAttention: multi_head_from_keras,
     keras.layers.Attention: _single_head_from_keras,
     keras.layers.AdditiveAttention: _single_head_from_keras,
 }
-_TO: dict[type, Callable] = {
+_TO: dict[type, Callable[..., Any]] = {
     MultiHeadAttention: multi_head_to_keras,
     Attention: _dot_to_keras,
     DotProductAttention: _dot_to_keras,

@@ -62,7 +62,7 @@ def from_keras_hub(layer: keras.layers.Layer) -> keras.layers.Layer:
             scaling, which in KerasHub does not depend on the length.
     """
     who, hub = "from_keras_hub", _keras_hub("from_keras_hub")
-    functions: dict[type, Callable] = {
+    functions: dict[type, Callable[..., Any]] = {
         hub.layers.TransformerEncoder: _encoder_from_hub,
         hub.layers.TransformerDecoder: _decoder_from_hub,
         hub.layers.CachedMultiHeadAttention: multi_head_from_keras,
@@ -93,7 +93,7 @@ def to_keras_hub(layer: keras.layers.Layer) -> keras.layers.Layer:
             not have, by name: another attention, network or norm, a scale of the inputs.
     """
     who, hub = "to_keras_hub", _keras_hub("to_keras_hub")
-    functions: dict[type, Callable] = {
+    functions: dict[type, Callable[..., Any]] = {
         TransformerEncoderBlock: _block_to_hub,
         TransformerDecoderBlock: _block_to_hub,
         SinusoidalPositionalEncoding: _sinusoids_to_hub,
@@ -205,15 +205,16 @@ def _rotary_from_hub(who: str, layer: Any) -> RotaryPositions:
         denominator,
         "tfattn derives the frequencies from the rotated features",
     )
-    scaling = None if factor == 1.0 else scalings.linear(factor)
+    scaling: scalings.Scaling | None = None if factor == 1.0 else scalings.linear(factor)
     if kind == "yarn":
-        numbers = (config[name] for name in _YARN)
-        scaling = scalings.yarn(factor, *numbers, truncate=config["truncate"])
+        length, fast, slow = (config[name] for name in _YARN)
+        scaling = scalings.yarn(factor, length, fast, slow, truncate=config["truncate"])
     return RotaryPositions(float(config["max_wavelength"]), scaling=scaling, **_named(layer))
 
 
 def _rotary_to_hub(who: str, layer: RotaryPositions, hub: ModuleType) -> Any:
-    scaling, options = layer.scaling, {}
+    scaling: Any = layer.scaling
+    options: dict[str, Any] = {}
     known = type(scaling) in (type(None), scalings.linear, scalings.yarn)
     if type(scaling) is scalings.linear:
         options = {"scaling_factor": scaling.factor}

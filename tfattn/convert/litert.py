@@ -13,7 +13,7 @@ from tfattn.core.engine import scope
 from tfattn.models.transformer import Transformer
 
 
-def to_litert(model: Transformer, path: str | os.PathLike) -> None:
+def to_litert(model: Transformer, path: str | os.PathLike[str]) -> None:
     """Writes a LiteRT (TFLite) file with two signatures, which decode with caches.
 
         encode:  source `(B, S)` -> keys, values, memory_keys, memory_values, memory_mask

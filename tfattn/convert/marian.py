@@ -140,7 +140,8 @@ def to_marian(model: Transformer) -> dict[str, np.ndarray]:
     never = model.output_dense.bias.numpy()[0] != np.float32(_NEVER)
     weights.refuse(who, "score of padding", never, "Marian never predicts padding")
     state = _state(model)
-    if not np.array_equal(*(state[f"model.{side}.embed_tokens.weight"] for side in _SIDES)):
+    source, target = (state[f"model.{side}.embed_tokens.weight"] for side in _SIDES)
+    if not np.array_equal(source, target):
         del state["model.shared.weight"]
     return state
 

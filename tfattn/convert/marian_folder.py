@@ -24,7 +24,7 @@ _SPECIAL = {"unk_token": "<unk>", "pad_token": "<pad>", "eos_token": "</s>"}
 # Finite and not too large: the smoothed loss sums all scores.
 _NEVER = -100.0
 # What `generate` would change in the scores, with the values that change nothing.
-_UNCHANGED = {
+_UNCHANGED: dict[str, tuple[Any, ...]] = {
     "forced_bos_token_id": (None,),
     "repetition_penalty": (None, 1),
     "no_repeat_ngram_size": (None, 0),
@@ -43,7 +43,7 @@ _UNCHANGED = {
 
 
 def load_marian(
-    folder: str | os.PathLike,
+    folder: str | os.PathLike[str],
 ) -> tuple[Transformer, MarianVocabulary, MarianVocabulary]:
     """Loads a published translator, a folder of `MarianMTModel` and `MarianTokenizer`.
 
@@ -86,7 +86,7 @@ def load_marian(
     return model, *vocabularies
 
 
-def marian_search(folder: str | os.PathLike) -> GreedySearch | PooledBeamSearch:
+def marian_search(folder: str | os.PathLike[str]) -> GreedySearch | PooledBeamSearch:
     """The search of a published translator, by its `generation_config.json`.
 
     Args:
@@ -107,7 +107,7 @@ def marian_search(folder: str | os.PathLike) -> GreedySearch | PooledBeamSearch:
     return GreedySearch() if given.get("num_beams", 1) == 1 else PooledBeamSearch(**given)
 
 
-def _read(who: str, folder: str | os.PathLike) -> tuple[Path, dict[str, Any], dict[str, Any]]:
+def _read(who: str, folder: str | os.PathLike[str]) -> tuple[Path, dict[str, Any], dict[str, Any]]:
     """(Folder, configuration, settings of `generate`)."""
     folder = Path(_checks.path(who, "folder", folder))
     if not folder.is_dir():
@@ -185,10 +185,11 @@ def _vocabularies(
         "target_vocab.json" if settings.get("separate_vocabs") else "vocab.json",
     ]
     files = ["source.spm", "target.spm"]
-    return tuple(
+    source, target = (
         _vocabulary(_bytes(_WHO, folder, file), _json(_WHO, folder, table), table, size, settings)
         for file, table, size in zip(files, tables, sizes, strict=True)
     )
+    return source, target
 
 
 def _vocabulary(
@@ -199,7 +200,7 @@ def _vocabulary(
     if set(map(type, ids)) != {int} or sorted(ids) != list(range(size)):
         expected = f"number its entries from 0 to {size - 1}, as in config.json"
         _checks.fail(_WHO, name, expected, f"{len(table)} entries")
-    words = ["<pad>", *sorted(table, key=table.get)]
+    words = ["<pad>", *sorted(table, key=table.__getitem__)]
     found = []
     for token, default in _SPECIAL.items():
         token = settings.get(token, default)
@@ -207,9 +208,10 @@ def _vocabulary(
         if token not in table:
             _checks.fail(_WHO, name, f"have the entry {token!r}", f"{len(table)} entries")
         found.append(table[token] + 1)
-    words[found[1]] = "<bos>"  # Marian's padding is the beginning here
+    unknown, begin, end = found
+    words[begin] = "<bos>"  # Marian's padding is the beginning here
     clean_up = bool(settings.get("clean_up_tokenization_spaces"))
-    return MarianVocabulary(pieces, words, *found, clean_up)
+    return MarianVocabulary(pieces, words, unknown, begin, end, clean_up)
 
 
 def _weights(folder: Path) -> dict[str, Any]:
@@ -225,7 +227,7 @@ def _weights(folder: Path) -> dict[str, Any]:
         except ImportError:
             raise ImportError(f"{_WHO} needs PyTorch for {pickled}: pip install torch") from None
 
-        def load(path):
+        def load(path: Path) -> Any:
             return torch.load(path, map_location="cpu", weights_only=True)  # runs no code
 
     path = safe if safe.is_file() else pickled

@@ -12,7 +12,9 @@ from tfattn.core.engine import scope
 from tfattn.models.transformer import Transformer
 
 
-def to_onnx(model: Transformer, vocabularies: Sequence[Any], folder: str | os.PathLike) -> None:
+def to_onnx(
+    model: Transformer, vocabularies: Sequence[Any], folder: str | os.PathLike[str]
+) -> None:
     """Writes `encoder.onnx` and `step.onnx`, which decode with caches, and the vocabularies.
 
         encoder:  source `(B, S)` -> keys, values, memory_keys, memory_values, memory_mask

@@ -228,9 +228,9 @@ def _stack_from(
 ) -> keras.Model:
     used: set[str] = set()
 
-    def stack(cls, prefix):
+    def stack(cls: type[TransformerBlock], prefix: str) -> list[keras.layers.Layer]:
         """The blocks below a prefix and the norm after them, or None."""
-        layers = []
+        layers: list[keras.layers.Layer] = []
         while f"{prefix}layers.{len(layers)}.norm1.weight" in state:
             above = f"{prefix}layers.{len(layers)}."
             found = weights.below(state, above)

@@ -32,7 +32,9 @@ def check(who: str, model: Any) -> None:
 def signature(model: Transformer) -> tuple[keras.InputSpec, list[keras.InputSpec]]:
     """The input of `Encoder`, and the inputs of `Step`, for any batch and lengths."""
 
-    def spec(name, shape, dtype=model.compute_dtype):
+    def spec(
+        name: str, shape: tuple[Any, ...], dtype: str = model.compute_dtype
+    ) -> keras.InputSpec:
         return keras.InputSpec(dtype=dtype, shape=shape, name=name)
 
     attention = model.decoder.blocks[0].self_attention

@@ -1,5 +1,6 @@
 """Base of the models of token ids: checks, building, export and training."""
 
+from collections.abc import Callable
 from os import PathLike
 from typing import Any
 
@@ -21,7 +22,11 @@ class TokenModel(CheckedCall, keras.Model):
         any_shape: input shapes for `build` without known sizes: (source, target) by default.
     """
 
-    any_shape: tuple = ((None, None), (None, None))
+    any_shape: tuple[Any, ...] = ((None, None), (None, None))
+
+    decoder: Any
+    output_dense: Any
+    train_function: Any
 
     def check_call(self, arguments: dict[str, Any]) -> None:
         inputs = arguments.get("inputs", self)
@@ -61,7 +66,7 @@ class TokenModel(CheckedCall, keras.Model):
 
     def export(
         self,
-        filepath: str | PathLike,
+        filepath: str | PathLike[str],
         format: str = "tf_saved_model",
         verbose: bool | None = None,
         input_signature: Any = None,
@@ -79,7 +84,7 @@ class TokenModel(CheckedCall, keras.Model):
                 filepath, format, verbose=verbose, input_signature=input_signature, **kwargs
             )
 
-    def _any_signature(self):
+    def _any_signature(self) -> Any:
         pair = isinstance(self.any_shape[0], tuple)
         shapes = self.any_shape if pair else (self.any_shape,)
         names = ("source", "target_in") if pair else ("ids",)
@@ -110,13 +115,13 @@ class TokenModel(CheckedCall, keras.Model):
             return
         step = self.train_function
 
-        def train_function(*args):
+        def train_function(*args: Any) -> Any:
             self._make_training_variables()
             return step(*args)
 
         self.train_function = train_function
 
-    def _make_training_variables(self):
+    def _make_training_variables(self) -> None:
         """Creates all variables before the training step, which TensorFlow would else trace
         twice. Not for subclasses that define `build`, or have layers that only a call builds.
         """
@@ -133,6 +138,6 @@ def initial_coverage(mask: Tensor) -> Tensor:
     return ops.where(mask, 0.0, 1.0)
 
 
-def _is_defined_here(method):
+def _is_defined_here(method: Callable[..., Any]) -> bool:
     """Whether a method is defined in this package, and not in a user's subclass."""
     return method.__module__.startswith("tfattn.models.")

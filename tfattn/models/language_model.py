@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from tfattn import _checks
+from tfattn._types import Shape
 from tfattn.layers.configs import checked_layer, copy_of, part_seed
 from tfattn.layers.tables import ids_below
 from tfattn.layers.transformer.block import TransformerBlock
@@ -60,6 +61,8 @@ class CausalLM(TokenModel):
 
     call_axes = {"ids": "BT"}
 
+    decoder: TransformerDecoder
+
     def __init__(
         self,
         vocabulary_size: int,
@@ -107,7 +110,7 @@ class CausalLM(TokenModel):
         """The decoder's positional encoding."""
         return self.decoder.positions
 
-    def build(self, ids_shape):
+    def build(self, ids_shape: Shape) -> None:
         self.decoder.build(ids_shape)
         if self.output_dense is not None:
             self.output_dense.build((None, self.width))
@@ -115,7 +118,7 @@ class CausalLM(TokenModel):
     def call(self, ids: Any, training: bool | None = None) -> Any:
         return self.logits(self.decoder(ids, training=training))
 
-    def encode(self, prompt: Any, max_length: int | None = None) -> dict:
+    def encode(self, prompt: Any, max_length: int | None = None) -> dict[str, Any]:
         """The initial state of `step` for a search that continues a prompt.
 
         Args:
@@ -153,7 +156,7 @@ class CausalLM(TokenModel):
         caches = self.decoder.new_caches(None, None, max_length, batch_size=batch_size)
         return {**state, "caches": caches}
 
-    def step(self, tokens: Any, position: Any, state: dict) -> tuple[Any, dict]:
+    def step(self, tokens: Any, position: Any, state: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         """Logits of the token after `position`: the step function of `tfattn.decoding`.
 
         Inside the prompt, the prompt's next token has probability 1.
@@ -183,9 +186,9 @@ class CausalLM(TokenModel):
         """The maximum number of positions; None if there is no limit."""
         return self.decoder.max_length
 
-    def compute_output_shape(self, ids_shape):
+    def compute_output_shape(self, ids_shape: Shape) -> Shape:
         return (*ids_shape, self.vocabulary_size)
 
-    def get_config(self) -> dict:
+    def get_config(self) -> dict[str, Any]:
         stack = self.decoder.get_config()
         return {**super().get_config(), "block": stack["block"], "positions": stack["positions"]}

@@ -62,6 +62,8 @@ class BahdanauSeq2Seq(TokenModel):
     encoder; the paper uses only the backward state.
     """
 
+    decoder: RecurrentDecoder
+
     def __init__(
         self,
         source_vocabulary_size: int,
@@ -152,7 +154,7 @@ class BahdanauSeq2Seq(TokenModel):
         )
         return self.logits(x)
 
-    def _initial_state(self, states: list) -> list:
+    def _initial_state(self, states: list[list[Tensor]]) -> list[list[Tensor]]:
         if not self.bridges:
             return states
         bridged = zip(self.bridges, keras.tree.flatten(states), strict=True)

@@ -8,6 +8,7 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn._past import Past
+from tfattn._types import Shape, Size, Tensor
 from tfattn.core.guard import zero_broken_padding, zero_hidden
 from tfattn.layers.calls import CheckedCall
 from tfattn.layers.configs import (
@@ -31,6 +32,10 @@ class _Stack(CheckedCall, keras.layers.Layer):
     """Base of encoder and decoder: embedding, positions and a stack of blocks."""
 
     block_class: type[TransformerBlock]
+    embedding: keras.layers.Layer
+    positions: keras.layers.Layer
+    blocks: list[Any]
+    final_norm: Any
 
     def __init__(
         self,
@@ -96,7 +101,7 @@ class _Stack(CheckedCall, keras.layers.Layer):
             self.final_norm = template.make_norm("final_norm", self.dtype_policy)
             self.final_norm.supports_masking = True  # it normalizes each token by itself
 
-    def _template(self, who, block, **given):
+    def _template(self, who: str, block: Any, **given: Any) -> TransformerBlock:
         """The block to copy. Explicit sizes must match those of a block that was passed in."""
         if block is None:
             defaults = {"num_heads": 8, "hidden_dim": 2048, "dropout": 0.1}
@@ -123,7 +128,7 @@ class _Stack(CheckedCall, keras.layers.Layer):
         """A copy of the block that was passed in, or None."""
         return self._block.layer
 
-    def build_parts(self, ids_shape, memory_shape=None):
+    def build_parts(self, ids_shape: Shape, memory_shape: Shape | None = None) -> None:
         shape = (*ids_shape, self.width)
         if not self.embedding.built:
             self.embedding.build(ids_shape)
@@ -133,7 +138,7 @@ class _Stack(CheckedCall, keras.layers.Layer):
         if self.final_norm is not None:
             self.final_norm.build(shape)
 
-    def embed(self, ids, training, start_index=0):
+    def embed(self, ids: Tensor, training: bool | None, start_index: Size = 0) -> Tensor:
         takes_start = "start_index" in inspect.signature(self.positions.call).parameters
         start = {"start_index": start_index} if takes_start else {}
         size = getattr(self.embedding, "input_dim", None)
@@ -147,10 +152,10 @@ class _Stack(CheckedCall, keras.layers.Layer):
         """The maximum number of positions; None if there is no limit."""
         return getattr(self.positions, "max_length", None)
 
-    def finish(self, x):
+    def finish(self, x: Tensor) -> Tensor:
         return x if self.final_norm is None else self.final_norm(x)
 
-    def compute_mask(self, ids, previous_mask=None):
+    def compute_mask(self, ids: Tensor, previous_mask: Tensor | None = None) -> Tensor:
         return padding_mask(ids)
 
     def get_build_config(self) -> dict[str, Any] | None:
@@ -208,7 +213,7 @@ class TransformerEncoder(_Stack):
     call_axes = {"ids": "BT"}
     block_class = TransformerEncoderBlock
 
-    def build(self, ids_shape):
+    def build(self, ids_shape: Shape) -> None:
         self.build_parts(ids_shape)
 
     def call(self, ids: Any, training: bool | None = None) -> Any:
@@ -218,7 +223,7 @@ class TransformerEncoder(_Stack):
             x = block(x, mask=mask, training=training)
         return self.finish(x)
 
-    def compute_output_shape(self, ids_shape):
+    def compute_output_shape(self, ids_shape: Shape) -> Shape:
         return (*ids_shape, self.width)
 
 
@@ -254,7 +259,7 @@ class TransformerDecoder(_Stack):
     call_axes = {"ids": "BT", "memory": "BSE", "memory_mask": "BS"}
     block_class = TransformerDecoderBlock
 
-    def build(self, ids_shape, memory_shape=None):
+    def build(self, ids_shape: Shape, memory_shape: Shape | None = None) -> None:
         self.build_parts(ids_shape, memory_shape)
 
     def call(
@@ -272,7 +277,7 @@ class TransformerDecoder(_Stack):
 
     def new_caches(
         self, memory: Any, memory_mask: Any, max_length: int, batch_size: Any = None
-    ) -> list[dict]:
+    ) -> list[dict[str, Any]]:
         """The caches of `step`, one per block.
 
         Args:
@@ -298,10 +303,10 @@ class TransformerDecoder(_Stack):
         self,
         ids: Any,
         position: Any,
-        caches: list[dict],
+        caches: list[dict[str, Any]],
         memory_mask: Any = None,
         return_attention_scores: bool = False,
-    ) -> tuple:
+    ) -> tuple[Any, ...]:
         """The call for one position, with cached keys and values of earlier positions.
 
         Args:
@@ -334,7 +339,7 @@ class TransformerDecoder(_Stack):
         # (B, 1, D)
         x = self.embed(ops.take(ids, here, axis=1), training=False, start_index=position)
         x = zero_broken_padding(x, ops.take(real, here, axis=1))
-        weights = []
+        weights: list[Tensor] = []
         for i, block in enumerate(self.blocks):
             returns_weights = return_attention_scores and i == len(self.blocks) - 1
             options = {"return_attention_scores": True} if returns_weights else {}
@@ -342,7 +347,7 @@ class TransformerDecoder(_Stack):
             caches[i] = _with_past(cache)
         return (self.finish(x), caches, *weights)
 
-    def compute_output_shape(self, ids_shape, memory_shape=None):
+    def compute_output_shape(self, ids_shape: Shape, memory_shape: Shape | None = None) -> Shape:
         return (*ids_shape, self.width)
 
 
@@ -350,12 +355,14 @@ class TransformerDecoder(_Stack):
 class TokenNormal(keras.initializers.RandomNormal):
     """Normal vectors for tokens, zeros for padding (id 0), whose initial logit is then 0."""
 
-    def __call__(self, shape, dtype=None):
+    def __call__(self, shape: Shape, dtype: Any = None) -> Tensor:
         table = super().__call__(shape, dtype)
         return ops.where(ops.arange(shape[0])[:, None] == 0, ops.zeros_like(table), table)
 
 
-def token_embedding(vocabulary_size, width, dtype):
+def token_embedding(
+    vocabulary_size: int, width: int, dtype: str | keras.DTypePolicy
+) -> keras.layers.Embedding:
     """Vectors of norm about 1, later scaled by √width; sinusoids have the norm √(width/2)."""
     return keras.layers.Embedding(
         vocabulary_size,
@@ -367,14 +374,14 @@ def token_embedding(vocabulary_size, width, dtype):
     )
 
 
-def _with_past(cache):
+def _with_past(cache: dict[str, Any]) -> dict[str, Any]:
     return {**cache, **{name: Past(cache[name]) for name in ("keys", "values")}}
 
 
-def _with_tensors(cache):
+def _with_tensors(cache: dict[str, Any]) -> dict[str, Tensor]:
     return {name: part.tensor if isinstance(part, Past) else part for name, part in cache.items()}
 
 
-def _hiding_bias(mask):
+def _hiding_bias(mask: Tensor) -> Tensor:
     """A bias `(B, 1, S)` that hides keys: 0 where the mask `(B, S)` is True, −inf elsewhere."""
     return ops.where(mask, 0.0, -float("inf"))[:, None]

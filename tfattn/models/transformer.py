@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from tfattn import _checks
+from tfattn._types import Shape
 from tfattn.layers.configs import LayerTemplate, checked_layer, part_seed
 from tfattn.layers.masks import padding_mask
 from tfattn.layers.transformer.block import TransformerBlock
@@ -62,6 +63,9 @@ class Transformer(TokenModel):
     projection has its own weights, unless `share_embeddings` is True.
     """
 
+    encoder: TransformerEncoder
+    decoder: TransformerDecoder
+
     def __init__(
         self,
         source_vocabulary_size: int,
@@ -90,7 +94,7 @@ class Transformer(TokenModel):
         if share_embeddings:
             shared = token_embedding(source_vocabulary_size, width, self.dtype_policy)
 
-        def stack(cls, vocabulary_size, name):
+        def stack(cls: Any, vocabulary_size: int, name: str) -> Any:
             return cls(
                 vocabulary_size,
                 num_layers=num_layers,
@@ -122,7 +126,7 @@ class Transformer(TokenModel):
         """A copy of the layer that was passed in, or None."""
         return self._positions.layer
 
-    def build(self, input_shape):
+    def build(self, input_shape: tuple[Shape, Shape]) -> None:
         source_shape, target_shape = input_shape
         self.encoder.build(source_shape)
         self.decoder.build(target_shape, (*source_shape, self.width))
@@ -145,7 +149,9 @@ class Transformer(TokenModel):
         """The maximum length of a target; None if there is no limit."""
         return self.decoder.max_length
 
-    def encode(self, source: Any, max_length: int | None = None, coverage: bool = False) -> dict:
+    def encode(
+        self, source: Any, max_length: int | None = None, coverage: bool = False
+    ) -> dict[str, Any]:
         """The initial state of `step` for source sentences.
 
         Args:
@@ -178,7 +184,7 @@ class Transformer(TokenModel):
         state = {"caches": caches, "memory_mask": mask}
         return {**state, "coverage": initial_coverage(mask)} if coverage else state
 
-    def step(self, tokens: Any, position: Any, state: dict) -> tuple[Any, dict]:
+    def step(self, tokens: Any, position: Any, state: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         """Logits of the token after `position`: the step function of `tfattn.decoding`.
 
         Args:
@@ -208,5 +214,5 @@ class Transformer(TokenModel):
             state["coverage"] = state["coverage"] + attention
         return self.logits(x[:, 0]), state
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: tuple[Shape, Shape]) -> Shape:
         return (*input_shape[1], self.target_vocabulary_size)

@@ -26,7 +26,7 @@ def to_page(
     model: Transformer | BahdanauSeq2Seq,
     source_vocabulary: Any,
     target_vocabulary: Any,
-    path: str | os.PathLike,
+    path: str | os.PathLike[str],
     examples: Sequence[str] = (),
     title: str | None = None,
     quantization: str = "int8",

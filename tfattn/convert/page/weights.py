@@ -1,5 +1,7 @@
 """Weights of a model as bytes for the page."""
 
+from typing import Any
+
 import keras
 import numpy as np
 
@@ -24,7 +26,7 @@ def ends(model: keras.Model) -> dict[str, np.ndarray]:
     return found if model.output_dense is None else found | rows(model.output_dense, "output")
 
 
-def to_bytes(found: dict[str, np.ndarray], quantization: str) -> tuple[list[dict], bytes]:
+def to_bytes(found: dict[str, np.ndarray], quantization: str) -> tuple[list[dict[str, Any]], bytes]:
     """The tensors' names, sizes and types, and their content, each at a multiple of 4 bytes.
 
     A matrix of int8 follows the scales of its rows. Vectors stay in float32.

@@ -93,10 +93,10 @@ class RecurrentDecoder(RecurrentStack):
         super().__init__(
             vocabulary_size, width, units, num_layers, cell, dropout, embedding, seed, **kwargs
         )
-        self.score = checked_score("RecurrentDecoder", score)
-        if score is None:
-            self.score = AdditiveScore(self.units, dtype=self.dtype_policy, name="score")
-        elif type(score).prepare is not Score.prepare:
+        self.score = checked_score("RecurrentDecoder", score) or AdditiveScore(
+            self.units, dtype=self.dtype_policy, name="score"
+        )
+        if type(self.score).prepare is not Score.prepare:
             reason = "the decoder prepares keys once and a query at each step"
             expected = f"define `prepare_query` and `prepare_key`, since {reason}"
             _checks.fail("RecurrentDecoder", "score", expected, score)
@@ -105,7 +105,7 @@ class RecurrentDecoder(RecurrentStack):
     def build(self, ids_shape: Shape, memory_shape: Shape) -> None:
         if not self.embedding.built:
             self.embedding.build(ids_shape)
-        memory_width = memory_shape[-1]
+        memory_width: Any = memory_shape[-1]
         self.cells = self.make_cells("cell", self.width + memory_width, self.units)
         query, memory = (None, 1, self.units), (None, None, memory_width)
         build_part(self, self.score, query, memory)
@@ -141,7 +141,7 @@ class RecurrentDecoder(RecurrentStack):
         return_attention_scores: bool = False,
         return_state: bool = False,
         training: bool | None = None,
-    ) -> Tensor | tuple:
+    ) -> Tensor | tuple[Any, ...]:
         if keys is None:
             memory, keys = self.prepare(memory, memory_mask)
         elif memory_mask is not None:
@@ -210,6 +210,8 @@ class RecurrentDecoder(RecurrentStack):
 
 class _DecoderStep:
     """The step function of one call: (token, states) to ([h; c; α], new states)."""
+
+    dropout: Any
 
     def __init__(
         self,

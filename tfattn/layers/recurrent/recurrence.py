@@ -108,7 +108,12 @@ def split_cell(cell: keras.layers.Layer, known: int) -> SplitCell:
 class _LoopCell:
     """The cell interface of `keras.layers.RNN` around the step function of one call."""
 
-    def __init__(self, step: Callable, state_size: list[int], compute_dtype: str):
+    def __init__(
+        self,
+        step: Callable[..., tuple[Tensor, list[Tensor]]],
+        state_size: list[int],
+        compute_dtype: str,
+    ):
         self.step, self.state_size, self.compute_dtype = step, state_size, compute_dtype
 
     def call(self, inputs: Tensor, states: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:

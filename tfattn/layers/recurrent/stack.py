@@ -87,7 +87,7 @@ class RecurrentStack(CheckedCall, keras.layers.Layer):
     compute_output_spec = spec_of_call
 
     @classmethod
-    def from_config(cls, config: dict) -> "RecurrentStack":
+    def from_config(cls, config: dict[str, Any]) -> "RecurrentStack":
         cell = cell_class(cls.__name__, config["cell"])
         return super().from_config({**config, "cell": cell})
 

@@ -5,6 +5,7 @@ from typing import Any
 import keras
 
 from tfattn import _checks
+from tfattn._types import Shape
 from tfattn.layers.calls import CheckedCall
 from tfattn.layers.configs import LayerTemplate, checked_layer
 from tfattn.layers.dropout import Dropout
@@ -49,6 +50,8 @@ class AddNorm(CheckedCall, keras.layers.Layer):
 
     call_axes = {"inputs": "BTD", "outputs": "BTD"}
 
+    norm: keras.layers.Layer
+
     def __init__(
         self,
         dropout: float = 0.0,
@@ -72,7 +75,7 @@ class AddNorm(CheckedCall, keras.layers.Layer):
             self.norm = LayerNormalization(epsilon=self.epsilon, **options)
         self.norm.supports_masking = True  # it normalizes each token by itself
 
-    def build(self, inputs_shape, outputs_shape=None):
+    def build(self, inputs_shape: Shape, outputs_shape: Shape | None = None) -> None:
         if outputs_shape is not None and inputs_shape[-1] != outputs_shape[-1]:
             _checks.fail(
                 "AddNorm",
@@ -96,5 +99,7 @@ class AddNorm(CheckedCall, keras.layers.Layer):
         total = inputs + self.output_dropout(outputs, training=training)
         return total if self.norm_first else self.norm(total)
 
-    def compute_output_shape(self, inputs_shape, outputs_shape=None):
+    def compute_output_shape(
+        self, inputs_shape: Shape, outputs_shape: Shape | None = None
+    ) -> Shape:
         return tuple(inputs_shape)

@@ -5,6 +5,7 @@ from typing import Any
 import keras
 
 from tfattn import _checks
+from tfattn._types import Shape
 from tfattn.layers.attention.multi_head import MultiHeadAttention
 from tfattn.layers.calls import CheckedCall
 from tfattn.layers.configs import LayerTemplate, checked_layer, part_seed
@@ -20,6 +21,12 @@ class TransformerBlock(CheckedCall, keras.layers.Layer):
     Attention, feed-forward and norm that are passed in are templates: a block copies them, and a
     stack copies the block.
     """
+
+    num_heads: int
+    self_attention: MultiHeadAttention
+    self_attention_norm: AddNorm
+    feed_forward: keras.layers.Layer
+    feed_forward_norm: AddNorm
 
     def __init__(
         self,
@@ -66,13 +73,16 @@ class TransformerBlock(CheckedCall, keras.layers.Layer):
         """A copy of the norm that was passed in, or None."""
         return self._norm.layer
 
-    def make_attention(self, name: str, query_shape, value_shape, **changes: Any):
+    def make_attention(
+        self, name: str, query_shape: Shape, value_shape: Shape, **changes: Any
+    ) -> MultiHeadAttention:
         """A built attention layer: a copy of the layer passed in, with these changes, or a default.
 
         The default's maps to queries, keys and values have 1/√2 of Glorot's standard deviation,
         with which Transformers learn better (fairseq, Ott et al. 2019, arXiv:1904.01038).
         """
-        who, width = type(self).__name__, query_shape[-1]
+        who = type(self).__name__
+        width: Any = query_shape[-1]
         _checks.rank(who, "inputs", query_shape, (3,), "(B, T, D)")
         _checks.rank(who, "memory", value_shape, (3,), "(B, S, D)")
         _checks.known_width(who, "inputs", query_shape)
@@ -94,7 +104,7 @@ class TransformerBlock(CheckedCall, keras.layers.Layer):
         attention.build(query_shape, value_shape)
         return attention
 
-    def make_add_norm(self, name: str, shape) -> AddNorm:
+    def make_add_norm(self, name: str, shape: Shape) -> AddNorm:
         layer = AddNorm(
             dropout=self.dropout,
             norm_first=self.norm_first,
@@ -104,7 +114,7 @@ class TransformerBlock(CheckedCall, keras.layers.Layer):
         layer.build(shape)
         return layer
 
-    def make_feed_forward(self, shape) -> keras.layers.Layer:
+    def make_feed_forward(self, shape: Shape) -> keras.layers.Layer:
         layer, options = self._feed_forward.layer, self._options("feed_forward")
         if layer is None:
             layer = PositionwiseFeedForward(self.hidden_dim, **options)
@@ -122,16 +132,16 @@ class TransformerBlock(CheckedCall, keras.layers.Layer):
         options = {"name": name, "dtype": self.dtype_policy if dtype is None else dtype}
         return self._norm.copy(**options) or LayerNormalization(epsilon=1e-5, **options)
 
-    def compute_output_shape(self, inputs_shape, *other_shapes):
+    def compute_output_shape(self, inputs_shape: Shape, *other_shapes: Shape | None) -> Shape:
         return tuple(inputs_shape)
 
     # Not derived from `compute_output_shape`, which does not include returned weights.
     compute_output_spec = spec_of_call
 
-    def _options(self, name):
+    def _options(self, name: str) -> dict[str, Any]:
         return {"name": name, "seed": part_seed(self.seed, name), "dtype": self.dtype_policy}
 
-    def _check_width(self, argument, shape, width):
+    def _check_width(self, argument: str, shape: Shape, width: int | None) -> None:
         features = tuple(shape[2:])
         if features != (width,):
             expected = f"return the width of the inputs, {width}"
@@ -139,7 +149,7 @@ class TransformerBlock(CheckedCall, keras.layers.Layer):
             _checks.fail(type(self).__name__, argument, expected, received)
 
 
-def _size(who, argument, given, part_name, part):
+def _size(who: str, argument: str, given: Any, part_name: str, part: Any) -> Any:
     """The size of a layer that was passed in, which an explicit argument must match."""
     if part is not None:
         size = getattr(part, argument, None)

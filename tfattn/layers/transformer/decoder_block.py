@@ -1,11 +1,13 @@
 """One layer of a Transformer's decoder."""
 
+from collections.abc import Callable
 from typing import Any
 
 import keras
 from keras import ops
 
 from tfattn import _checks
+from tfattn._types import Shape, Tensor
 from tfattn.core.guard import zero_broken_padding
 from tfattn.layers.masks import AttachMask
 from tfattn.layers.transformer.block import TransformerBlock
@@ -56,7 +58,10 @@ class TransformerDecoderBlock(TransformerBlock):
 
     call_axes = {"inputs": "BTD", "memory": "BSE", "inputs_mask": "BT", "memory_mask": "BS"}
 
-    def build(self, inputs_shape, memory_shape=None):
+    cross_attention: Any
+    cross_attention_norm: Any
+
+    def build(self, inputs_shape: Shape, memory_shape: Shape | None = None) -> None:
         self.attach_mask = AttachMask(name="attach_mask", dtype=self.dtype_policy)
         self.self_attention = self.make_attention("self_attention", inputs_shape, inputs_shape)
         self.self_attention_norm = self.make_add_norm("self_attention_norm", inputs_shape)
@@ -81,7 +86,7 @@ class TransformerDecoderBlock(TransformerBlock):
         use_causal_mask: bool = True,
         return_attention_scores: bool = False,
         training: bool | None = None,
-    ):
+    ) -> Tensor | tuple[Tensor, ...]:
         self._check_memory(memory)
         memory_masks = {
             "key_mask": memory_mask,
@@ -89,15 +94,15 @@ class TransformerDecoderBlock(TransformerBlock):
             "valid_lens": valid_lens,
         }
         options = {"training": training, "return_attention_scores": return_attention_scores}
-        weights = []
+        weights: list[Tensor] = []
 
-        def pooled(result):
+        def pooled(result: Any) -> Tensor:
             if not return_attention_scores:
                 return result
             weights.append(result[1])
             return result[0]
 
-        def over_target(x):
+        def over_target(x: Tensor) -> Tensor:
             masks = {
                 "key_mask": inputs_mask,
                 "attention_mask": attention_mask,
@@ -105,7 +110,7 @@ class TransformerDecoderBlock(TransformerBlock):
             }
             return pooled(self.self_attention(query=x, value=x, **masks, **options))
 
-        def over_memory(x):
+        def over_memory(x: Tensor) -> Tensor:
             return pooled(self.cross_attention(query=x, value=memory, **memory_masks, **options))
 
         if inputs_mask is not None:
@@ -115,7 +120,7 @@ class TransformerDecoderBlock(TransformerBlock):
             output = self.attach_mask((output, inputs_mask))
         return (output, *weights) if weights else output
 
-    def check_call(self, arguments):
+    def check_call(self, arguments: dict[str, Any]) -> None:
         if arguments.get("memory") is None:
             for name in ("memory_mask", "memory_attention_mask", "valid_lens"):
                 if arguments.get(name) is not None:
@@ -123,7 +128,7 @@ class TransformerDecoderBlock(TransformerBlock):
                     _checks.fail(who, name, "be omitted without `memory`", arguments[name])
         super().check_call(arguments)
 
-    def _check_memory(self, memory):
+    def _check_memory(self, memory: Tensor | None) -> None:
         if (memory is None) != (self.cross_attention is None):
             expected = (
                 "be passed, since the block was built with a memory"
@@ -133,7 +138,13 @@ class TransformerDecoderBlock(TransformerBlock):
             shape = None if memory is None else tuple(memory.shape)
             _checks.fail(type(self).__name__, "memory", expected, shape)
 
-    def _sublayers(self, inputs, over_target, over_memory, training):
+    def _sublayers(
+        self,
+        inputs: Tensor,
+        over_target: Callable[[Tensor], Tensor],
+        over_memory: Callable[[Tensor], Tensor],
+        training: bool | None,
+    ) -> Tensor:
         """All sublayers with their residuals; the attentions are functions of the queries."""
         norm = self.self_attention_norm
         x = norm(inputs, over_target(norm.pre_norm(inputs)), training=training)
@@ -143,7 +154,9 @@ class TransformerDecoderBlock(TransformerBlock):
         norm = self.feed_forward_norm
         return norm(x, self.feed_forward(norm.pre_norm(x), training=training), training=training)
 
-    def new_cache(self, memory: Any = None, max_length: int | None = None, batch_size: Any = None):
+    def new_cache(
+        self, memory: Any = None, max_length: int | None = None, batch_size: Any = None
+    ) -> dict[str, Any]:
         """The cache of `step`: keys and values of the target, initially 0, and of the memory.
 
         Args:
@@ -182,11 +195,11 @@ class TransformerDecoderBlock(TransformerBlock):
         self,
         inputs: Any,
         position: Any,
-        cache: dict,
+        cache: dict[str, Any],
         bias: Any,
         memory_bias: Any = None,
         return_attention_scores: bool = False,
-    ) -> tuple:
+    ) -> tuple[Any, ...]:
         """The call for one position, whose keys and values are written into the cache.
 
         Hidden keys and values must be finite, so that a bias of −inf hides them. A mask would need
@@ -203,9 +216,10 @@ class TransformerDecoderBlock(TransformerBlock):
             `(B, 1, D)`, and the cache, in which `memory_keys` and `memory_values` are the same
             objects; on request also the weights `(B, H, 1, S)`.
         """
-        cache, weights = dict(cache), []
+        cache = dict(cache)
+        weights: list[Tensor] = []
 
-        def over_target(x):
+        def over_target(x: Tensor) -> Tensor:
             keys, values = self.self_attention.project_keys(x, start=position)  # (B, G, 1, P)
             cache["keys"] = _written(cache["keys"], position, keys)
             cache["values"] = _written(cache["values"], position, values)
@@ -213,7 +227,7 @@ class TransformerDecoderBlock(TransformerBlock):
                 x, cache["keys"], cache["values"], bias=bias, start=position
             )[0]
 
-        def over_memory(x):
+        def over_memory(x: Tensor) -> Tensor:
             keys, values = cache["memory_keys"], cache["memory_values"]
             output, memory_weights = self.cross_attention.attend_projected(
                 x, keys, values, bias=memory_bias, return_weights=return_attention_scores
@@ -225,7 +239,7 @@ class TransformerDecoderBlock(TransformerBlock):
         return (output, cache, *weights) if return_attention_scores else (output, cache)
 
 
-def _written(cache, position, new):
+def _written(cache: Tensor, position: Tensor, new: Tensor) -> Tensor:
     """A cache `(B, G, L, P)` with `new`, `(B, G, 1, P)`, at `position`.
 
     Not with `ops.slice_update`, which TensorFlow compiles again for each number of rows. A position

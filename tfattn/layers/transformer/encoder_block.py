@@ -4,6 +4,7 @@ from typing import Any
 
 import keras
 
+from tfattn._types import Shape, Tensor
 from tfattn.core.guard import zero_broken_padding
 from tfattn.layers.transformer.block import TransformerBlock
 
@@ -71,7 +72,7 @@ class TransformerEncoderBlock(TransformerBlock):
 
     call_axes = {"inputs": "BTD", "mask": "BT"}
 
-    def build(self, inputs_shape):
+    def build(self, inputs_shape: Shape) -> None:
         self.self_attention = self.make_attention("self_attention", inputs_shape, inputs_shape)
         self.self_attention_norm = self.make_add_norm("self_attention_norm", inputs_shape)
         self.feed_forward = self.make_feed_forward(inputs_shape)
@@ -87,7 +88,7 @@ class TransformerEncoderBlock(TransformerBlock):
         bias: Any = None,
         return_attention_scores: bool = False,
         training: bool | None = None,
-    ):
+    ) -> Tensor | tuple[Tensor, Tensor]:
         if mask is not None:
             inputs = zero_broken_padding(inputs, mask)
         x = self.self_attention_norm.pre_norm(inputs)
@@ -102,7 +103,7 @@ class TransformerEncoderBlock(TransformerBlock):
             return_attention_scores=return_attention_scores,
             training=training,
         )
-        weights = ()
+        weights: list[Tensor] = []
         if return_attention_scores:
             attended, *weights = attended
         x = self.self_attention_norm(inputs, attended, training=training)

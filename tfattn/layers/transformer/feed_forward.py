@@ -63,7 +63,8 @@ class PositionwiseFeedForward(CheckedCall, keras.layers.Layer):
         self.supports_masking = True
 
     def build(self, input_shape: Shape) -> None:
-        who, width = type(self).__name__, input_shape[-1]
+        who = type(self).__name__
+        width: Any = input_shape[-1]
         if len(input_shape) < 2:
             _checks.fail(who, "inputs", "have shape (B, T, D)", tuple(input_shape))
         _checks.has_width(who, "inputs", input_shape)
@@ -83,10 +84,12 @@ class PositionwiseFeedForward(CheckedCall, keras.layers.Layer):
         rows = self.inner_dropout(self.inner(rows), training=training)  # (B·T, hidden)
         return ops.reshape(self.outer(rows), (*ops.shape(inputs)[:-1], self.outer.units))
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
         return (*input_shape[:-1], self.output_dim or input_shape[-1])
 
-    def dense(self, name: str, width: int, units: int, activation: Any = None):
+    def dense(
+        self, name: str, width: int, units: int, activation: Any = None
+    ) -> keras.layers.Dense:
         """A built linear map from `width` to `units` features."""
         layer = keras.layers.Dense(
             units,

@@ -1,6 +1,7 @@
 """Layer normalization with an explicit gradient."""
 
 from collections.abc import Callable
+from typing import Any
 
 import keras
 from keras import ops
@@ -49,7 +50,7 @@ def _normalization(epsilon: float) -> Callable[[Tensor, Tensor, Tensor], Tensor]
     """Function of tokens `(..., D)`, gamma `(D,)` and beta `(D,)` to the normalized tokens."""
 
     @custom_gradient
-    def normalize(x: Tensor, gamma: Tensor, beta: Tensor) -> tuple[Tensor, Callable]:
+    def normalize(x: Tensor, gamma: Tensor, beta: Tensor) -> tuple[Tensor, Callable[..., Any]]:
         centered = x - ops.mean(x, axis=-1, keepdims=True)  # (..., D)
         variance = ops.mean(ops.square(centered), axis=-1, keepdims=True)  # (..., 1)
         scale = ops.rsqrt(variance + epsilon)  # (..., 1)
