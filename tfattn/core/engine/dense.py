@@ -1,5 +1,7 @@
 """All T × S scores at once."""
 
+from collections.abc import Callable
+
 import keras
 from keras import ops
 
@@ -10,14 +12,16 @@ from tfattn.core.guard import guard
 from tfattn.core.scores import facts_of
 
 
-def run(call: AttentionCall, drop=None) -> Tensor | tuple[Tensor, ...]:
+def run(
+    call: AttentionCall, drop: Callable[[Tensor], Tensor] | None = None
+) -> Tensor | tuple[Tensor, ...]:
     """The result of `core.attend`; `drop` is the function that drops weights, if not Keras's."""
     query, key, value = call.query, call.key, call.value
     lengths, visible = call.lengths, None
     if call.mask is not None:
         visible = pairs.with_heads(call.mask.dense(*lengths), call.rank)
 
-        def sees(broken):
+        def sees(broken: Tensor) -> Tensor:
             some = ops.logical_and(visible, ops.expand_dims(broken, -2))
             return ops.any(some, axis=-1, keepdims=True)
 

@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from tfattn import _checks, _gradients
-from tfattn._types import Tensor
+from tfattn._types import Size, Tensor
 from tfattn.core import symbolic
 from tfattn.core.call import AttentionCall
 from tfattn.core.engine import STREAMING_BACKENDS, dense, devices, fused, scan, scope, sizes
@@ -31,7 +31,7 @@ def run(call: AttentionCall) -> Tensor | tuple[Tensor, ...]:
         return tensorflow.run(call, dropout)
     return tensorflow.choose(
         by_blocks,
-        lambda: dense.run(call, dropout and dropout.drop),
+        lambda: dense.run(call, None if dropout is None else dropout.drop),
         lambda: tensorflow.run(call, dropout, shared=True),
     )
 
@@ -63,7 +63,7 @@ def streams(call: AttentionCall) -> bool | Tensor:
     return found
 
 
-def _is_abstract(call):
+def _is_abstract(call: AttentionCall) -> bool:
     """Whether only shapes are computed, from unknown sizes."""
     query, key = call.query, call.key
     if isinstance(query, keras.KerasTensor):
@@ -75,7 +75,7 @@ def _is_abstract(call):
     return keras.backend.backend() == "torch" and query.device.type == "meta"
 
 
-def _is_pushed_through_graph(call):
+def _is_pushed_through_graph(call: AttentionCall) -> bool:
     if keras.backend.backend() != "tensorflow":
         return False
     learned = () if call.bias is None else call.bias.parameters()
@@ -83,12 +83,12 @@ def _is_pushed_through_graph(call):
     return _gradients.is_pushed_through_graph((*operands, *call.parameters, *learned))
 
 
-def _has_kernel(call, least):
+def _has_kernel(call: AttentionCall, least: sizes.Least) -> bool:
     pairs = math.prod((call.query.shape[-2] or 0, call.key.shape[-2] or 0))
     return pairs >= least.fused_pairs and fused.takes(call)
 
 
-def _is_long(call, least):
+def _is_long(call: AttentionCall, least: sizes.Least) -> bool | Tensor:
     batch, *heads, _, width = symbolic.shape_of(call.query)
     lengths = call.lengths
     known = [length for length in lengths if isinstance(length, int)]
@@ -96,14 +96,13 @@ def _is_long(call, least):
         return False
     # An unknown batch size is seldom 1.
     rows = batch if len(known) < 2 or isinstance(batch, int) else sizes.UNKNOWN_BATCH
-    numbers, in_all = 1, least.scores
     facts = facts_of(call.score)
-    if not facts.is_product and facts.cap is None:
-        numbers, in_all = width, least.wide_numbers
+    is_product = facts.is_product or facts.cap is not None
+    numbers, in_all = (1, least.scores) if is_product else (width, least.wide_numbers)
     # As floats, since the product of large sizes would overflow int32.
     pairs = _product(*lengths, numbers)
     return (pairs >= least.pairs) & (_product(pairs, rows, *heads) >= in_all)
 
 
-def _product(*factors):
+def _product(*factors: Size) -> Size:
     return math.prod(x if isinstance(x, (int, float)) else ops.cast(x, "float32") for x in factors)

@@ -11,7 +11,7 @@ second derivatives on PyTorch. cuDNN's kernel raises for a second derivative.
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import keras
 from keras import ops
@@ -40,7 +40,7 @@ def takes(call: AttentionCall) -> bool:
     return alike and kernel is not None and kernel(query, value, key, mask)
 
 
-def _takes_factors(call):
+def _takes_factors(call: AttentionCall) -> bool:
     """Whether the kernel has the bias by more columns of query and key."""
     known = type(call.bias) is alibi and type(call.mask) is causal
     if not known or keras.backend.backend() != "torch":
@@ -54,7 +54,7 @@ def run(
     query: Tensor,
     value: Tensor,
     key: Tensor,
-    score: Callable,
+    score: Callable[..., Tensor],
     mask: Mask | None,
     bias: Bias | None,
     recompute: Callable[..., Tensor],
@@ -65,7 +65,7 @@ def run(
         recompute: function of query, key and value to the same output, differentiable twice.
     """
     scale = query.shape[-1] ** -0.5 if facts_of(score).is_scaled else 1.0
-    options = {"is_causal": mask is not None, "scale": scale}
+    options: dict[str, Any] = {"is_causal": mask is not None, "scale": scale}
     if keras.backend.backend() == "torch":
         import torch
 
@@ -89,11 +89,13 @@ def run(
 _COLUMNS = 8
 
 
-def _with_factors(query, key, value, bias):
+def _with_factors(
+    query: Tensor, key: Tensor, value: Tensor, bias: Bias
+) -> tuple[Tensor, Tensor, Tensor]:
     left, right = bias.factors(Grid.whole(query.shape[-2], key.shape[-2]))
     zeros = [ops.zeros_like(x[..., :1]) for x in (query, key, value)]
 
-    def extended(x, factors, zero):
+    def extended(x: Tensor, factors: Tensor, zero: Tensor) -> Tensor:
         shape = (*x.shape[:-1], factors.shape[-1])
         factors = ops.broadcast_to(ops.cast(factors, x.dtype), shape)
         more = ops.repeat(zero, _COLUMNS - shape[-1], axis=-1)
@@ -114,16 +116,22 @@ def _differentiable_twice() -> Any:
 
     class DifferentiableTwice(torch.autograd.Function):
         @staticmethod
-        def forward(output, recompute, query, key, value):
+        def forward(
+            output: Tensor,
+            recompute: Callable[..., Tensor],
+            query: Tensor,
+            key: Tensor,
+            value: Tensor,
+        ) -> Tensor:
             return output.view_as(output)
 
         @staticmethod
-        def setup_context(ctx, inputs, output):
+        def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
             _, ctx.recompute, *operands = inputs
             ctx.save_for_backward(*operands)
 
         @staticmethod
-        def backward(ctx, gradient):
+        def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
             if not torch.is_grad_enabled():
                 return gradient, None, None, None, None
             # Views, since an operand may be computed from another operand.
@@ -137,7 +145,13 @@ def _differentiable_twice() -> Any:
     return DifferentiableTwice
 
 
-def _by_jax(query, value, key, implementation, **options):
+def _by_jax(
+    query: Tensor,
+    value: Tensor,
+    key: Tensor,
+    implementation: Literal["cudnn", "xla"],
+    **options: Any,
+) -> Tensor:
     import jax
 
     by_token = [x.swapaxes(1, 2) for x in (query, key, value)]  # (B, T, H, D)
@@ -145,11 +159,12 @@ def _by_jax(query, value, key, implementation, **options):
     return found.swapaxes(1, 2)
 
 
-def _torch_kernel(query, value, key, mask):
+def _torch_kernel(query: Tensor, value: Tensor, key: Tensor, mask: Mask | None) -> bool:
     from torch.autograd import forward_ad
 
     # The kernel has no derivative in forward mode.
-    if any(forward_ad.unpack_dual(x).tangent is not None for x in (query, value, key)):
+    unpack_dual: Callable[..., Any] = forward_ad.unpack_dual
+    if any(unpack_dual(x).tangent is not None for x in (query, value, key)):
         return False
     if devices.kind(query) != "cuda":
         return devices.kind(query) == "cpu"
@@ -161,7 +176,7 @@ def _torch_kernel(query, value, key, mask):
     return cuda.can_use_flash_attention(call) or cuda.can_use_efficient_attention(call)
 
 
-def _jax_kernel(query, value, key, mask):
+def _jax_kernel(query: Tensor, value: Tensor, key: Tensor, mask: Mask | None) -> bool:
     import jax
 
     # cuDNN supports 16 bits and widths divisible by 8; JAX's other implementation holds the scores.
@@ -171,14 +186,15 @@ def _jax_kernel(query, value, key, mask):
 
 
 @functools.cache
-def _cudnn_takes(dtype, width):
+def _cudnn_takes(dtype: str, width: int) -> bool:
     """Whether cuDNN has a kernel for this GPU, found by compiling a small gradient step."""
     import jax
 
-    def total(*operands):
-        return _by_jax(*operands, "cudnn", is_causal=True, scale=1.0).sum()
+    def total(query: Tensor, value: Tensor, key: Tensor) -> Tensor:
+        return _by_jax(query, value, key, "cudnn", is_causal=True, scale=1.0).sum()
 
-    operand = jax.ShapeDtypeStruct((1, 1, 64, width), dtype)
+    shaped: Callable[..., Any] = jax.ShapeDtypeStruct
+    operand = shaped((1, 1, 64, width), dtype)
     try:
         jax.jit(jax.grad(total, (0, 1, 2))).lower(*[operand] * 3).compile()
     except (NotImplementedError, RuntimeError, ValueError):

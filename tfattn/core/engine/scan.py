@@ -68,11 +68,11 @@ def run(
 
 
 class _Tensors(NamedTuple):
-    operands: list  # query, key, value
-    parameters: list  # of the score
-    mask: list
-    bias: list
-    learned: list  # the parameters of the bias
+    operands: list[Tensor]  # query, key, value
+    parameters: list[Tensor]  # of the score
+    mask: list[Tensor]
+    bias: list[Tensor]
+    learned: list[Tensor]  # the parameters of the bias
     drawn: Any  # random words that seed the dropout, or None
 
 
@@ -89,19 +89,19 @@ class _Kind(NamedTuple):
     by_kernel: bool
 
     @property
-    def is_shareable(self):
+    def is_shareable(self) -> bool:
         """Whether calls of this kind differ in their tensors alone: not with a custom object."""
         return facts_of(self.score).is_pure and all(map(trees.is_shareable, (self.mask, self.bias)))
 
 
 @functools.lru_cache(sizes.SHARED_CALLS)
-def _compiled(kind):
+def _compiled(kind: _Kind) -> Callable[[_Tensors], Any]:
     import jax
 
     return jax.jit(functools.partial(_computed, kind))
 
 
-def _computed(kind, tensors):
+def _computed(kind: _Kind, tensors: _Tensors) -> Tensor | tuple[Tensor, Tensor]:
     """The result of `run`, from the tensors of a call."""
     query, key, value = tensors.operands
     given = value.dtype
@@ -110,12 +110,14 @@ def _computed(kind, tensors):
     mask = trees.unflatten(kind.mask, tensors.mask)
     call = _Call(kind, tensors, mask, trees.unflatten(kind.bias, tensors.bias))
 
-    def by_blocks(query, key, value):
+    def by_blocks(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         output, sums = _rows(call, *(ops.cast(x, wide) for x in (query, key, value)))
         return ops.cast(output, given), sums
 
     if mask is not None:
-        query, key, value, *_ = guard(query, key, value, lambda broken: _sees(call, query, broken))
+        query, key, value, *_ = guard(
+            query, key, value, lambda broken: _sees(kind, mask, query, broken)
+        )
     if kind.by_kernel:
         options = {"recompute": lambda *operands: by_blocks(*operands)[0]}
         return fused.run(query, value, key, kind.score, mask, call.bias, **options)
@@ -125,7 +127,7 @@ def _computed(kind, tensors):
     return (output, ops.cast(sums, sums_dtype)) if kind.return_log_sum_exp else output
 
 
-def _connected(output, *operands):
+def _connected(output: Tensor, *operands: Tensor) -> Tensor:
     """The output, with zero gradients where the mask hides all keys: it is a constant there."""
     nothing = ops.zeros((1,), "bool")
     zeros = [ops.where(nothing, ops.reshape(x, (-1,))[:1], 0.0) for x in operands]
@@ -141,7 +143,13 @@ class _Tiling(NamedTuple):
     s: int
 
     @classmethod
-    def of(cls, query, key, score, block):
+    def of(
+        cls,
+        query: Tensor,
+        key: Tensor,
+        score: Callable[..., Tensor],
+        block: tuple[int, int] | None,
+    ) -> "_Tiling":
         limits = devices.entry(sizes.SCAN, query)
         numbers = limits.numbers
         if not facts_of(score).is_product:
@@ -157,21 +165,21 @@ class _Tiling(NamedTuple):
         return cls(*lengths, *even)
 
     @property
-    def rows(self):
+    def rows(self) -> int:
         return -(-self.queries // self.t)
 
     @property
-    def columns(self):
+    def columns(self) -> int:
         return -(-self.keys // self.s)
 
-    def grid(self, i: Size, j: Size):
+    def grid(self, i: Size, j: Size) -> masks.Grid:
         start = i * self.t, j * self.s
         return masks.Grid(self.queries, self.keys, *start, self.t, self.s, aligned=True)
 
-    def split_queries(self, x: Tensor):
+    def split_queries(self, x: Tensor) -> Tensor:
         return _split(x, self.rows, self.t)
 
-    def split_keys(self, x: Tensor):
+    def split_keys(self, x: Tensor) -> Tensor:
         return _split(x, self.columns, self.s)
 
 
@@ -184,7 +192,10 @@ class _Call(NamedTuple):
     bias: Bias | None
 
 
-def _rows(call, query, key, value):
+_State = tuple[Tensor, Tensor, Tensor]  # pooled values, row_max and row_sum
+
+
+def _rows(call: _Call, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
     """Output `(..., T, Dv)`, and the log of the sums `(..., T)`."""
     tiling, width = call.kind.tiling, value.shape[-1]
     # Values are divided by the number of keys before the sum: a sum of numbers near the largest
@@ -192,11 +203,11 @@ def _rows(call, query, key, value):
     blocks = _parts((tiling.split_keys(key), tiling.split_keys(value / tiling.keys)))
 
     @keras.remat
-    def row(i, query):
+    def row(i: Size, query: Tensor) -> tuple[Tensor, Tensor]:
         is_seen = _seen_in_row(call, i)
 
-        def over_keys(state, j, block):
-            def seen():
+        def over_keys(state: _State, j: Size, block: Any) -> tuple[_State, Any]:
+            def seen() -> _State:
                 return _with_block(call, state, query, i, j, *block)
 
             return _if(is_seen(j), seen, lambda: state), ()
@@ -209,7 +220,7 @@ def _rows(call, query, key, value):
         sums = ops.where(is_empty, -float("inf"), row_max + ops.log(row_sum))
         return pooled / row_sum, sums
 
-    def over_queries(state, i, query):
+    def over_queries(state: Any, i: Size, query: Any) -> tuple[Any, Any]:
         return state, row(i, query)
 
     _, found = _each(tiling.rows, over_queries, (), _parts(tiling.split_queries(query)))
@@ -217,11 +228,15 @@ def _rows(call, query, key, value):
     return output * float(tiling.keys), sums[..., 0]
 
 
-def _with_block(call, state, query, i, j, key, value):
+def _with_block(
+    call: _Call, state: _State, query: Tensor, i: Size, j: Size, key: Tensor, value: Tensor
+) -> _State:
     """The state of the online softmax with one more block of keys."""
 
     @keras.remat
-    def function(pooled, row_max, row_sum, query, key, value):
+    def function(
+        pooled: Tensor, row_max: Tensor, row_sum: Tensor, query: Tensor, key: Tensor, value: Tensor
+    ) -> _State:
         scores, visible = _scores(call, query, key, i, j)  # (..., t, s)
         # The result does not depend on the maximum, so the maximum needs no derivative.
         new_max = ops.maximum(row_max, ops.max(scores, axis=-1, keepdims=True))
@@ -239,7 +254,9 @@ def _with_block(call, state, query, i, j, key, value):
     return function(*state, query, key, value)
 
 
-def _scores(call, query, key, i, j):
+def _scores(
+    call: _Call, query: Tensor, key: Tensor, i: Size, j: Size
+) -> tuple[Tensor, Tensor | None]:
     """Scores of a block, and the visible pairs: bool, or None where all are visible."""
     kind, tiling, visible = call.kind, call.kind.tiling, None
     grid = tiling.grid(i, j)
@@ -255,38 +272,39 @@ def _scores(call, query, key, i, j):
     return scores if visible is None else ops.where(visible, scores, softmax.least(scores)), visible
 
 
-def _biased_scores(call, query, key, grid):
+def _biased_scores(call: _Call, query: Tensor, key: Tensor, grid: masks.Grid) -> Tensor:
     """Scores with their bias: by more columns of the operands where it has factors and the score is
     a product.
     """
-    kind, learned = call.kind, call.tensors.learned
+    kind, learned, bias = call.kind, call.tensors.learned, call.bias
     facts = facts_of(kind.score)
 
-    def by_pairs():
+    def by_pairs() -> Tensor:
         scores = ops.cast(kind.score(query, key, *call.tensors.parameters), query.dtype)
-        if call.bias is None:
+        if bias is None:
             return scores
-        bias = ops.cast(call.bias.on(grid, *learned), scores.dtype)
-        return scores + pairs.with_heads(bias, kind.rank)
+        more = ops.cast(bias.on(grid, *learned), scores.dtype)
+        return scores + pairs.with_heads(more, kind.rank)
 
-    def by_factors():
-        left, right = (ops.cast(x, query.dtype) for x in call.bias.factors(grid, *learned))
+    # On other devices a product may round to fewer digits than positions have.
+    exact = facts.is_product and devices.kind(query) == "cpu"
+    if bias is None or not exact:
+        return by_pairs()
+
+    def by_factors() -> Tensor:
+        left, right = (ops.cast(x, query.dtype) for x in bias.factors(grid, *learned))
         scale = query.shape[-1] ** -0.5 if facts.is_scaled else 1.0
         left = left if kind.rank == 4 else left[0]
         return dot_product(_with_columns(query * scale, left), _with_columns(key, right))
 
-    # On other devices a product may round to fewer digits than positions have.
-    exact = facts.is_product and devices.kind(query) == "cpu"
-    if call.bias is None or not exact:
-        return by_pairs()
-    return _if(call.bias.has_factors(grid), by_factors, by_pairs)
+    return _if(bias.has_factors(grid), by_factors, by_pairs)
 
 
-def _with_columns(x, more):
+def _with_columns(x: Tensor, more: Tensor) -> Tensor:
     return ops.concatenate([x, ops.broadcast_to(more, (*x.shape[:-1], more.shape[-1]))], axis=-1)
 
 
-def _seen_in_row(call, i):
+def _seen_in_row(call: _Call, i: Size) -> Callable[[Size], bool | Tensor]:
     """Function of j: whether some query of row i may see some key of block j, by the hooks."""
     if call.mask is None:
         return lambda j: True
@@ -295,22 +313,22 @@ def _seen_in_row(call, i):
     low, high = hooks.key_bounds(call.mask, grid)
     blocks = hooks.seen_blocks(call.mask, grid, tiling.s)
 
-    def is_seen(j):
+    def is_seen(j: Size) -> Tensor:
         seen = (j * tiling.s < high) & ((j + 1) * tiling.s > low)
         return seen if blocks is None else seen & ops.take(blocks, j)
 
     return is_seen
 
 
-def _sees(call, query, broken):
+def _sees(kind: _Kind, mask: Mask, query: Tensor, broken: Tensor) -> Tensor:
     """The queries that may see a `broken` key `(B, S)` or `(B, 1, S)`: bool `(..., T, 1)`."""
-    tiling = call.kind.tiling
+    tiling = kind.tiling
 
-    def rows():
-        def over_queries(state, i, _):
-            def over_keys(found, j, broken):
+    def rows() -> Tensor:
+        def over_queries(state: Any, i: Size, _: Any) -> tuple[Any, Any]:
+            def over_keys(found: Tensor, j: Size, broken: Tensor) -> tuple[Tensor, Any]:
                 grid = tiling.grid(i, j)
-                visible = pairs.with_heads(call.mask.on(grid), call.kind.rank)
+                visible = pairs.with_heads(mask.on(grid), kind.rank)
                 # Padding beyond the matrix repeats the last key, and the mask is arbitrary there.
                 visible = ops.logical_and(visible, grid.key_positions() < tiling.keys)
                 some = ops.logical_and(visible, ops.swapaxes(broken, -1, -2))  # (..., t, s)
@@ -327,7 +345,7 @@ def _sees(call, query, broken):
     return ops.cond(ops.any(broken), rows, lambda: none)
 
 
-def _parts(xs):
+def _parts(xs: Any) -> Any:
     """Tensors `(count, ...)` in the form that `_each` takes.
 
     On PyTorch unstacked once, since the gradient of each `xs[n]` is as large as `xs`.
@@ -340,11 +358,11 @@ def _parts(xs):
 class _Parts:
     """The parts of a tensor. Not a list, which `keras.tree` would flatten."""
 
-    def __init__(self, x):
+    def __init__(self, x: Tensor):
         self.parts = ops.unstack(x)
 
 
-def _each(count, body, state, xs):
+def _each(count: int, body: Callable[..., tuple[Any, Any]], state: Any, xs: Any) -> Any:
     """Calls `body(state, n, xs[n])` for each n; returns the last state and the stacked outputs.
 
     Traced once on JAX; on PyTorch a Python loop in which n is an int.
@@ -363,13 +381,13 @@ def _each(count, body, state, xs):
     return state, keras.tree.map_structure(lambda *parts: ops.stack(parts), *found)
 
 
-def _if(condition, yes, no):
+def _if(condition: bool | Tensor, yes: Callable[[], Any], no: Callable[[], Any]) -> Any:
     if isinstance(condition, bool):
         return yes() if condition else no()
     return ops.cond(condition, yes, no)
 
 
-def _split(x, blocks, size):
+def _split(x: Tensor, blocks: int, size: int) -> Tensor:
     """`(..., N, D)` as blocks `(blocks, ..., size, D)`, padded with copies of the last token: a
     custom score may have no value, or no slope, at zero.
     """
@@ -380,20 +398,20 @@ def _split(x, blocks, size):
     return ops.moveaxis(x, -3, 0)
 
 
-def _merge(x, length):
+def _merge(x: Tensor, length: int) -> Tensor:
     """The inverse of `_split`, without the padding."""
     x = ops.moveaxis(x, 0, -3)  # (..., blocks, size, D)
     x = ops.reshape(x, (*x.shape[:-3], x.shape[-3] * x.shape[-2], x.shape[-1]))
     return x[..., :length, :]
 
 
-def _drawn(seed):
+def _drawn(seed: Any) -> Tensor | list[int]:
     """Two random words of the caller's generator, from which every block's seed is derived."""
     words = keras.random.randint((2,), 0, 2**31 - 1, dtype="int32", seed=seed)
     return words if keras.backend.backend() == "jax" else [int(word) for word in words]
 
 
-def _seed_of(drawn, number):
+def _seed_of(drawn: Any, number: Size) -> Any:
     """The seed of a block for `keras.random`, the same whenever the block is computed."""
     if keras.backend.backend() == "jax":
         import jax

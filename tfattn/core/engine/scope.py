@@ -17,7 +17,7 @@ _open: contextvars.ContextVar[tuple[str | None, ...]] = contextvars.ContextVar(
 )
 
 
-def path(path: str | None) -> contextlib.ContextDecorator:
+def path(path: str | None) -> "_Scope":
     """A scope in which all attention takes one path, for export formats that hold a single path.
 
         with tfattn.path("dense"):

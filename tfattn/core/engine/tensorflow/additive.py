@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -33,12 +34,14 @@ class Additive(AnyScore):
     def block_numbers(self, bounds: sizes.Blocks) -> int:
         return bounds.compiled_numbers
 
-    def scores(self, tiling: Tiling, query: tf.Tensor, key: tf.Tensor):
+    def scores(self, tiling: Tiling, query: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
         query, key, weight = _matrices(tiling, query, key, *self.parameters)
         scores = _with_sigmoid(_scores_by_strips, query, key, weight)
         return tf.reshape(scores, [tiling.chunk, tiling.groups, -1, tiling.columns])
 
-    def vjp(self, tiling: Tiling, query: tf.Tensor, key: tf.Tensor, gradient: tf.Tensor):
+    def vjp(
+        self, tiling: Tiling, query: tf.Tensor, key: tf.Tensor, gradient: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor, list[tf.Tensor]]:
         left, right, weight = _matrices(tiling, query, key, *self.parameters)
         gradient = tf.reshape(gradient, [-1, tiling.rows, tiling.columns])  # (N, t, s)
         grad_left, grad_right, grad_weight = _with_sigmoid(
@@ -54,7 +57,9 @@ class Additive(AnyScore):
         )
 
 
-def _matrices(tiling: Tiling, query: tf.Tensor, key: tf.Tensor, weight: tf.Tensor):
+def _matrices(
+    tiling: Tiling, query: tf.Tensor, key: tf.Tensor, weight: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Operands `(N, t, U)` and `(N, s, U)`, N = c·H, and the weight `(1, U)` or `(H, U)`."""
     units = weight.shape[-2]
     if tiling.heads != tiling.groups:
@@ -64,7 +69,7 @@ def _matrices(tiling: Tiling, query: tf.Tensor, key: tf.Tensor, weight: tf.Tenso
     return left, right, tf.reshape(weight, [-1, units])
 
 
-def _strips(x: tf.Tensor, count: int):
+def _strips(x: tf.Tensor, count: int) -> list[tf.Tensor]:
     """Cuts x into `count` strips of nearly equal size; into fewer where a strip would have fewer
     than 8 rows, if these are known.
     """
@@ -75,12 +80,14 @@ def _strips(x: tf.Tensor, count: int):
     return [x[:, start:end] for start, end in zip(ends, ends[1:], strict=False)]
 
 
-def _cores():
+def _cores() -> int:
     """The cores that this process may use: in a container often fewer than the machine has."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _with_sigmoid(strips: Callable, left: tf.Tensor, right: tf.Tensor, *more):
+def _with_sigmoid(
+    strips: Callable[..., Any], left: tf.Tensor, right: tf.Tensor, *more: tf.Tensor
+) -> Any:
     """Calls `strips` with the exponentials, or with the operands where exponentials overflow or a
     product of two exponentials is 0 · inf.
     """
@@ -92,23 +99,29 @@ def _with_sigmoid(strips: Callable, left: tf.Tensor, right: tf.Tensor, *more):
     )
 
 
-def _sigmoid(left: tf.Tensor, right: tf.Tensor):
+def _sigmoid(left: tf.Tensor, right: tf.Tensor) -> tf.Tensor:
     return tf.sigmoid(-2 * (left[:, :, None] + right[:, None]))  # (N, t, s, U)
 
 
-def _sigmoid_of_exponentials(left: tf.Tensor, right: tf.Tensor):
+def _sigmoid_of_exponentials(left: tf.Tensor, right: tf.Tensor) -> tf.Tensor:
     return tf.math.reciprocal(1 + left[:, :, None] * right[:, None])  # (N, t, s, U)
 
 
-def _scores_by_strips(sigmoid: Callable, left: tf.Tensor, right: tf.Tensor, weight: tf.Tensor):
+def _scores_by_strips(
+    sigmoid: Callable[..., tf.Tensor], left: tf.Tensor, right: tf.Tensor, weight: tf.Tensor
+) -> tf.Tensor:
     count = _cores() if devices.kind(left) == "cpu" else sizes.ADDITIVE_STRIPS
     strips = _strips(left, min(sizes.ADDITIVE_STRIPS, count))
     return tf.concat([_compiled_scores(sigmoid, strip, right, weight) for strip in strips], 1)
 
 
 def _vjp_by_strips(
-    sigmoid: Callable, left: tf.Tensor, right: tf.Tensor, weight: tf.Tensor, gradient: tf.Tensor
-):
+    sigmoid: Callable[..., tf.Tensor],
+    left: tf.Tensor,
+    right: tf.Tensor,
+    weight: tf.Tensor,
+    gradient: tf.Tensor,
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     grad_left, grad_right, grad_weight = [], [], []
     for strip, grad_strip in zip(
         _strips(left, sizes.ADDITIVE_STRIPS),
@@ -127,7 +140,9 @@ def _vjp_by_strips(
 
 
 @tf.function(jit_compile=True)
-def _compiled_scores(sigmoid: Callable, left: tf.Tensor, right: tf.Tensor, weight: tf.Tensor):
+def _compiled_scores(
+    sigmoid: Callable[..., tf.Tensor], left: tf.Tensor, right: tf.Tensor, weight: tf.Tensor
+) -> tf.Tensor:
     r = sigmoid(left, right)  # (N, t, s, U)
     shape, units, heads = tf.shape(r), weight.shape[1], weight.shape[0]
     if heads == 1:
@@ -141,8 +156,12 @@ def _compiled_scores(sigmoid: Callable, left: tf.Tensor, right: tf.Tensor, weigh
 
 @tf.function(jit_compile=True)
 def _compiled_operand_vjp(
-    sigmoid: Callable, left: tf.Tensor, right: tf.Tensor, weight: tf.Tensor, gradient: tf.Tensor
-):
+    sigmoid: Callable[..., tf.Tensor],
+    left: tf.Tensor,
+    right: tf.Tensor,
+    weight: tf.Tensor,
+    gradient: tf.Tensor,
+) -> tuple[tf.Tensor, tf.Tensor]:
     r = sigmoid(left, right)  # (N, t, s, U)
     # The slope of tanh is 4 (r − r²).
     slope = gradient[..., None] * (r - tf.square(r))
@@ -152,15 +171,19 @@ def _compiled_operand_vjp(
 
 @tf.function(jit_compile=True)
 def _compiled_weight_vjp(
-    sigmoid: Callable, left: tf.Tensor, right: tf.Tensor, weight: tf.Tensor, gradient: tf.Tensor
-):
+    sigmoid: Callable[..., tf.Tensor],
+    left: tf.Tensor,
+    right: tf.Tensor,
+    weight: tf.Tensor,
+    gradient: tf.Tensor,
+) -> tf.Tensor:
     r = sigmoid(left, right)  # (N, t, s, U)
     sums = tf.reduce_sum(tf.matmul(gradient[:, :, None], r)[:, :, 0], 1)  # (N, U)
     grad_weight = tf.reduce_sum(gradient, [1, 2])[:, None] - 2 * sums
     return tf.reduce_sum(tf.reshape(grad_weight, [-1, *weight.shape]), 0)  # (1 or H, U)
 
 
-def _per_matrix(by_head, like: tf.Tensor):
+def _per_matrix(by_head: tf.Tensor, like: tf.Tensor) -> tf.Tensor:
     """`(1 or H, ...)` to `(N, 1, 1, ...)`, N = c·H: each head's part repeated for its matrices."""
     repeated = tf.tile(
         by_head, [like.shape[0] // by_head.shape[0]] + [1] * (len(by_head.shape) - 1)

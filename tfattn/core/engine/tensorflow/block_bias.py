@@ -2,26 +2,36 @@
 
 import functools
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import tensorflow as tf
 
 from tfattn._gradients import custom_gradient
+from tfattn._types import Size
 from tfattn.core import pairs
 from tfattn.core.biases import Bias
 from tfattn.core.engine.tensorflow.block_scores import (
     BlockScore,
-    Product,
     append_ones,
     append_shift,
 )
-from tfattn.core.engine.tensorflow.loops import Size, add, size, zeros
+from tfattn.core.engine.tensorflow.loops import add, size, zeros
 from tfattn.core.engine.tensorflow.tiling import Tiling
 
 
 class _BlockBias:
     tiling: Tiling
+    added: Callable[..., tf.Tensor]
+    add_gradient: Callable[..., Any]
 
-    def scores(self, score: BlockScore, query: tf.Tensor, key: tf.Tensor, *place: Size, shift=None):
+    def scores(
+        self,
+        score: BlockScore,
+        query: tf.Tensor,
+        key: tf.Tensor,
+        *place: Size,
+        shift: tf.Tensor | None = None,
+    ) -> tf.Tensor:
         """The scores of the block (m, i, j) plus their bias, less `shift` for each query."""
         scores = self.added(score.scores(self.tiling, query, key), *place)
         return scores if shift is None else scores - shift
@@ -32,9 +42,9 @@ class _BlockBias:
         query: tf.Tensor,
         key: tf.Tensor,
         gradient: tf.Tensor,
-        sums,
+        sums: Any,
         *place: Size,
-    ):
+    ) -> tuple[tuple[tf.Tensor, tf.Tensor, list[tf.Tensor]], Any]:
         """`score.vjp`, and `sums` with the gradient of the bias."""
         return score.vjp(self.tiling, query, key, gradient), self.add_gradient(
             sums, gradient, *place
@@ -49,20 +59,20 @@ class AnyBias(_BlockBias):
         self.parameters = list(parameters)
         self.tiling = tiling
 
-    def added(self, scores: tf.Tensor, m: Size, i: Size, j: Size):
+    def added(self, scores: tf.Tensor, m: Size, i: Size, j: Size) -> tf.Tensor:
         """The scores of a block plus their bias."""
         bias = self._on(scores.dtype, m, i, j)
         return self.tiling.by_group(self.tiling.by_head(scores) + bias)
 
-    def _on(self, dtype: tf.DType, *place: Size):
+    def _on(self, dtype: tf.DType, *place: Size) -> tf.Tensor:
         bias = self.bias.on(self.tiling.grid(*place), *self.parameters)
         return pairs.with_heads(tf.cast(bias, dtype), 4)  # broadcastable to (c, H, t, s)
 
     @property
-    def _learned(self):
+    def _learned(self) -> list[tf.Tensor]:
         return [x for x in self.parameters if x.dtype.is_floating]
 
-    def zeros(self, dtype: tf.DType):
+    def zeros(self, dtype: tf.DType) -> Any:
         """Zero gradients of the parameters, to which `add_gradient` adds."""
         # In the dtype of the scores: a sum of many blocks in half precision would stall.
         return [
@@ -70,7 +80,7 @@ class AnyBias(_BlockBias):
             for x in self.parameters
         ]
 
-    def add_gradient(self, sums: list, grad_scores: tf.Tensor, m: Size, i: Size, j: Size):
+    def add_gradient(self, sums: Any, grad_scores: tf.Tensor, m: Size, i: Size, j: Size) -> Any:
         if not self._learned:
             return sums
         grad_scores = self.tiling.by_head(grad_scores)
@@ -79,13 +89,15 @@ class AnyBias(_BlockBias):
             scores = tf.zeros_like(grad_scores) + self._on(grad_scores.dtype, m, i, j)
         return self._plus(sums, tape, scores, grad_scores)
 
-    def _plus(self, sums: list, tape: tf.GradientTape, target: tf.Tensor, gradient: tf.Tensor):
+    def _plus(
+        self, sums: list[tf.Tensor], tape: tf.GradientTape, target: tf.Tensor, gradient: tf.Tensor
+    ) -> list[tf.Tensor]:
         found = tape.gradient(target, self._learned, gradient, tf.UnconnectedGradients.ZERO)
         # The gradient of a gather is `tf.IndexedSlices`.
         found = iter([tf.convert_to_tensor(x) for x in found])
         return [x + tf.cast(next(found), x.dtype) if x.dtype.is_floating else x for x in sums]
 
-    def gradients(self, sums: list):
+    def gradients(self, sums: Any) -> list[tf.Tensor]:
         both = zip(sums, self.parameters, strict=True)
         return [tf.cast(x, parameter.dtype) for x, parameter in both]
 
@@ -103,13 +115,13 @@ class FactoredBias(AnyBias):
         self.diagonals = _kept_diagonals(bias, tiling)
         self.kept = self._matrices()
 
-    def added(self, scores: tf.Tensor, m: Size, i: Size, j: Size):
+    def added(self, scores: tf.Tensor, m: Size, i: Size, j: Size) -> tf.Tensor:
         if not self.diagonals:
             return super().added(scores, m, i, j)
         bias = tf.cast(self.kept[self._place(m, i, j)], scores.dtype)
         return self.tiling.by_group(self.tiling.by_head(scores) + bias)
 
-    def _matrices(self):
+    def _matrices(self) -> Any:
         """The biases of the blocks along `diagonals`, `(diagonals · steps, H or 1, t, s)`."""
         if not self.diagonals:
             return None
@@ -122,15 +134,17 @@ class FactoredBias(AnyBias):
         heads = tiling.heads if self.bias.differs_by_head else 1
         return tf.reshape(tf.stack(parts), [-1, heads, tiling.rows, tiling.columns])
 
-    def _place(self, m: Size, i: Size, j: Size):
+    def _place(self, m: Size, i: Size, j: Size) -> Size:
         steps = self.tiling.head_steps if self.bias.differs_by_head else 1
         return (i - j - self.diagonals[0]) * steps + m % steps
 
-    def zeros(self, dtype: tf.DType):
+    def zeros(self, dtype: tf.DType) -> tuple[Any, ...]:
         has_sums = self.diagonals and self._learned
         return super().zeros(dtype), zeros(tf.cast(self.kept, dtype)) if has_sums else ()
 
-    def add_gradient(self, sums: tuple, grad_scores: tf.Tensor, m: Size, i: Size, j: Size):
+    def add_gradient(
+        self, sums: tuple[Any, ...], grad_scores: tf.Tensor, m: Size, i: Size, j: Size
+    ) -> tuple[Any, ...]:
         sums, matrices = sums
         if not self.diagonals or not self._learned:
             return super().add_gradient(sums, grad_scores, m, i, j), matrices
@@ -139,7 +153,7 @@ class FactoredBias(AnyBias):
             gradient = tf.reduce_sum(gradient, 0, keepdims=True)
         return sums, add(matrices, self._place(m, i, j), gradient)
 
-    def gradients(self, sums: tuple):
+    def gradients(self, sums: Any) -> list[tf.Tensor]:
         sums, matrices = sums
         if self.diagonals and self._learned:
             with tf.GradientTape(watch_accessed_variables=False) as tape:
@@ -148,8 +162,15 @@ class FactoredBias(AnyBias):
             sums = self._plus(sums, tape, kept, matrices.stack())
         return super().gradients(sums)
 
-    def scores(self, score: Product, query: tf.Tensor, key: tf.Tensor, *place: Size, shift=None):
-        def by_factors():
+    def scores(
+        self,
+        score: BlockScore,
+        query: tf.Tensor,
+        key: tf.Tensor,
+        *place: Size,
+        shift: tf.Tensor | None = None,
+    ) -> tf.Tensor:
+        def by_factors() -> tf.Tensor:
             left, right = self._factors(query, key, *place)
             operands = tf.concat([query, left], -1), tf.concat([key, right], -1)
             if shift is not None:
@@ -161,14 +182,14 @@ class FactoredBias(AnyBias):
 
     def vjp(
         self,
-        score: Product,
+        score: BlockScore,
         query: tf.Tensor,
         key: tf.Tensor,
         gradient: tf.Tensor,
-        sums: tuple,
+        sums: tuple[Any, ...],
         *place: Size,
-    ):
-        def by_factors():
+    ) -> tuple[tuple[tf.Tensor, tf.Tensor, list[tf.Tensor]], Any]:
+        def by_factors() -> Any:
             with tf.GradientTape(watch_accessed_variables=False) as tape:
                 tape.watch(self._learned)
                 left, right = self._factors(query, key, *place)
@@ -181,13 +202,17 @@ class FactoredBias(AnyBias):
         by_pairs = functools.partial(super().vjp, score, query, key, gradient, sums, *place)
         return self._choose(place, by_factors, by_pairs) if self._learned else by_pairs()
 
-    def _choose(self, place: tuple, by_factors: Callable, by_pairs: Callable):
+    def _choose(
+        self, place: tuple[Size, ...], by_factors: Callable[[], Any], by_pairs: Callable[[], Any]
+    ) -> Any:
         known = self.bias.has_factors(self.tiling.grid(*place))
         if isinstance(known, bool):
             return by_factors() if known else by_pairs()
         return tf.cond(known, by_factors, by_pairs)
 
-    def _factors(self, query: tf.Tensor, key: tf.Tensor, *place: Size):
+    def _factors(
+        self, query: tf.Tensor, key: tf.Tensor, *place: Size
+    ) -> tuple[tf.Tensor, tf.Tensor]:
         """The factors `(c, G, R, f)` and `(c, G, s, f)`."""
         tiling = self.tiling
         left, right = self.bias.factors(tiling.grid(*place), *self.parameters)
@@ -198,7 +223,7 @@ class FactoredBias(AnyBias):
         return tiling.by_group(left), tf.broadcast_to(right, keys)
 
 
-def _kept_diagonals(bias: Bias, tiling: Tiling):
+def _kept_diagonals(bias: Bias, tiling: Tiling) -> list[int]:
     """The diagonals of blocks i − j without factors, if these are few, side by side, and each of
     one matrix; else none.
     """
@@ -226,7 +251,7 @@ class ArrayBias(_BlockBias):
         self.tiling = tiling
 
     @staticmethod
-    def expanded(bias: tf.Tensor, query: tf.Tensor, key: tf.Tensor):
+    def expanded(bias: tf.Tensor, query: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
         """`bias` with 2 to 4 axes as an array with 4, whose sizes are 1 or the matrix's."""
         if len(bias.shape) == 2:
             bias = bias[None]
@@ -239,14 +264,14 @@ class ArrayBias(_BlockBias):
         known = zip(tf.unstack(tf.shape(bias)), bias.shape, wanted, strict=True)
         return _broadcast(bias, [full if static is None else now for now, static, full in known])
 
-    def added(self, scores: tf.Tensor, m: Size, i: Size, j: Size):
+    def added(self, scores: tf.Tensor, m: Size, i: Size, j: Size) -> tf.Tensor:
         """The scores of a block plus their bias."""
         grid = self.tiling.grid(m, i, j)
         bias = grid.columns_of(grid.rows_of(grid.batch_of(self.bias), 2), 3)
         by_head = self.tiling.by_head(scores)  # (c, H, t, s)
         return self.tiling.by_group(by_head + tf.cast(bias, scores.dtype))
 
-    def zeros(self, dtype: tf.DType):
+    def zeros(self, dtype: tf.DType) -> tf.TensorArray:
         """Blocks of a zero gradient, to which `add_gradient` adds."""
         tiling = self.tiling
         full = (tiling.chunk, tiling.heads, tiling.rows, tiling.columns)
@@ -256,7 +281,7 @@ class ArrayBias(_BlockBias):
 
     def add_gradient(
         self, blocks: tf.TensorArray, grad_scores: tf.Tensor, m: Size, i: Size, j: Size
-    ):
+    ) -> tf.TensorArray:
         grad_scores = self.tiling.by_head(grad_scores)
         repeats = [axis for axis in range(4) if self.bias.shape[axis] == 1]
         places = ((0, m // self.tiling.head_steps), (2, i), (3, j))
@@ -265,7 +290,7 @@ class ArrayBias(_BlockBias):
         place = (chunk * rows + i) * columns + j
         return add(blocks, place, tf.reduce_sum(grad_scores, repeats, keepdims=True))
 
-    def gradients(self, blocks: tf.TensorArray):
+    def gradients(self, blocks: tf.TensorArray) -> list[tf.Tensor]:
         """The gradient of the whole array, joined from its blocks."""
         blocks = blocks.stack()  # (blocks, c or 1, H or 1, t or 1, s or 1)
         chunks, rows, columns = self._counts()
@@ -276,7 +301,7 @@ class ArrayBias(_BlockBias):
         queries, keys = size(self.bias, 2), size(self.bias, 3)
         return [tf.cast(joined[:, :, :queries, :keys], self.bias.dtype)]
 
-    def _counts(self):
+    def _counts(self) -> list[Size]:
         """Blocks of the gradient over the batch, the queries and the keys; 1 where it repeats."""
         tiling = self.tiling
         chunks = tiling.batch // tiling.chunk
@@ -287,14 +312,14 @@ class ArrayBias(_BlockBias):
 BlockBias = AnyBias | ArrayBias
 
 
-def _broadcast(x: tf.Tensor, shape):
+def _broadcast(x: tf.Tensor, shape: Sequence[Size]) -> tf.Tensor:
     """`tf.broadcast_to` with another gradient: TensorFlow's needs `shape`, unknown to XLA in the
     backward pass.
     """
 
     @custom_gradient
-    def function(x: tf.Tensor):
-        def vjp(grad):
+    def function(x: tf.Tensor) -> tuple[tf.Tensor, Callable[..., Any]]:
+        def vjp(grad: tf.Tensor) -> tf.Tensor:
             _, repeated = tf.raw_ops.BroadcastGradientArgs(s0=tf.shape(grad), s1=tf.shape(x))
             return tf.reshape(tf.reduce_sum(grad, repeated), tf.shape(x))
 

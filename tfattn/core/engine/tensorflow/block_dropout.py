@@ -3,7 +3,7 @@
 import keras
 import tensorflow as tf
 
-from tfattn.core.engine.tensorflow.loops import Size
+from tfattn._types import Size
 
 
 class BlockDropout:
@@ -16,7 +16,7 @@ class BlockDropout:
         self.key = key  # uint64 (1,), shared by all blocks
 
     @classmethod
-    def draw(cls, rate: float, seed):
+    def draw(cls, rate: float, seed: int | keras.random.SeedGenerator | None) -> "BlockDropout":
         """Draws a key of four words from the caller's generator."""
         words = keras.random.randint((4,), 0, 65536, dtype="int32", seed=seed)
         words = tf.bitwise.left_shift(
@@ -24,15 +24,15 @@ class BlockDropout:
         )
         return cls(rate, tf.reduce_sum(words, keepdims=True))
 
-    def drop(self, weights: tf.Tensor):
+    def drop(self, weights: tf.Tensor) -> tf.Tensor:
         """The weights of the whole matrix, some dropped and the others scaled up."""
         return weights * (self.keep(0, tf.shape(weights), weights.dtype) * self.scale)
 
-    def dropped(self, weights: tf.Tensor, number: Size):
+    def dropped(self, weights: tf.Tensor, number: Size) -> tf.Tensor:
         """The weights of block `number` after dropout, not scaled up."""
         return weights * self.keep(number, tf.shape(weights), weights.dtype)
 
-    def keep(self, number: Size, shape, dtype: tf.DType):
+    def keep(self, number: Size, shape: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
         """1 where a weight of block `number` is kept, 0 elsewhere."""
         count = tf.reduce_prod(shape)
         counter = tf.stack([tf.zeros([], tf.uint64), tf.cast(number, tf.uint64)])

@@ -11,6 +11,7 @@ Each class also sets its tiling: `work`, the numbers that it holds for each pair
 """
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -20,7 +21,7 @@ from tfattn.core.engine.tensorflow.loops import size
 from tfattn.core.engine.tensorflow.tiling import Tiling
 
 
-def append_shift(left: tf.Tensor, shift: tf.Tensor):
+def append_shift(left: tf.Tensor, shift: tf.Tensor) -> tf.Tensor:
     """`left` `(..., R, D)`, whose product with `append_ones(right)` is left · rightᵀ − shift.
 
     One more column in a matrix product costs less than a pass over the resulting block.
@@ -28,7 +29,7 @@ def append_shift(left: tf.Tensor, shift: tf.Tensor):
     return tf.concat([left, -shift], -1)
 
 
-def append_ones(right: tf.Tensor):
+def append_ones(right: tf.Tensor) -> tf.Tensor:
     shape = [size(right, axis) for axis in range(len(right.shape) - 1)]
     return tf.concat([right, tf.ones([*shape, 1], right.dtype)], -1)
 
@@ -36,13 +37,17 @@ def append_ones(right: tf.Tensor):
 class _ShiftedAfter:
     """Subtracts the shift from each score, for scores that are no plain product."""
 
-    def shifted_query(self, query: tf.Tensor, shift: tf.Tensor):
+    scores: Callable[..., tf.Tensor]
+
+    def shifted_query(self, query: tf.Tensor, shift: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         return query, shift
 
-    def shifted_keys(self, keys):
+    def shifted_keys(self, keys: tf.Tensor) -> tf.Tensor:
         return keys
 
-    def shifted_scores(self, tiling: Tiling, query: tf.Tensor, key: tf.Tensor):
+    def shifted_scores(
+        self, tiling: Tiling, query: tuple[tf.Tensor, tf.Tensor], key: tf.Tensor
+    ) -> tf.Tensor:
         query, shift = query
         return self.scores(tiling, query, key) - shift
 
@@ -55,28 +60,30 @@ class Product:
     def __init__(self, scaled: bool):
         self.scaled = scaled
 
-    def work(self, query: tf.Tensor):
+    def work(self, query: tf.Tensor) -> int:
         return 1
 
     def block_numbers(self, bounds: sizes.Blocks) -> int:
         return bounds.shared_numbers
 
-    def scale(self, query: tf.Tensor):
+    def scale(self, query: tf.Tensor) -> float:
         return query.shape[-1] ** -0.5 if self.scaled else 1.0
 
-    def scores(self, tiling: Tiling, query: tf.Tensor, key: tf.Tensor):
+    def scores(self, tiling: Tiling, query: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
         return tf.matmul(query, key, transpose_b=True)  # (c, G, R, s)
 
-    def shifted_query(self, query: tf.Tensor, shift: tf.Tensor):
+    def shifted_query(self, query: tf.Tensor, shift: tf.Tensor) -> tf.Tensor:
         return append_shift(query, shift)
 
-    def shifted_keys(self, keys):
+    def shifted_keys(self, keys: tf.Tensor) -> tf.Tensor:
         return append_ones(keys)
 
-    def shifted_scores(self, tiling: Tiling, query: tf.Tensor, key: tf.Tensor):
+    def shifted_scores(self, tiling: Tiling, query: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
         return tf.matmul(query, key, transpose_b=True)
 
-    def vjp(self, tiling: Tiling, query: tf.Tensor, key: tf.Tensor, gradient: tf.Tensor):
+    def vjp(
+        self, tiling: Tiling, query: tf.Tensor, key: tf.Tensor, gradient: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor, list[tf.Tensor]]:
         return tf.matmul(gradient, key), tf.matmul(gradient, query, transpose_a=True), []
 
 
@@ -87,13 +94,15 @@ class CappedProduct(_ShiftedAfter, Product):
         super().__init__(scaled)
         self.cap = cap
 
-    def scale(self, query: tf.Tensor):
+    def scale(self, query: tf.Tensor) -> float:
         return super().scale(query) / self.cap
 
-    def scores(self, tiling: Tiling, query: tf.Tensor, key: tf.Tensor):
+    def scores(self, tiling: Tiling, query: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
         return self.cap * tf.tanh(tf.matmul(query, key, transpose_b=True))
 
-    def vjp(self, tiling: Tiling, query: tf.Tensor, key: tf.Tensor, gradient: tf.Tensor):
+    def vjp(
+        self, tiling: Tiling, query: tf.Tensor, key: tf.Tensor, gradient: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor, list[tf.Tensor]]:
         slope = 1 - tf.square(tf.tanh(tf.matmul(query, key, transpose_b=True)))
         return super().vjp(tiling, query, key, gradient * (self.cap * slope))
 
@@ -109,24 +118,26 @@ class AnyScore(_ShiftedAfter):
         self.rank = rank
         self.parameters = list(parameters)
 
-    def work(self, query: tf.Tensor):
+    def work(self, query: tf.Tensor) -> int:
         # The memory of a score per pair is unknown; the width of its operands is a fair guess.
         return query.shape[-1] or 64
 
     def block_numbers(self, bounds: sizes.Blocks) -> int:
         return bounds.shared_numbers
 
-    def scale(self, query: tf.Tensor):
+    def scale(self, query: tf.Tensor) -> float:
         return 1.0
 
-    def scores(self, tiling: Tiling, query: tf.Tensor, key: tf.Tensor):
+    def scores(self, tiling: Tiling, query: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
         query = tf.reshape(query, [tiling.chunk, tiling.heads, tiling.rows, query.shape[-1]])
         if self.rank == 3:
             query, key = query[:, 0], key[:, 0]
         scores = self.score(query, key, *self.parameters)  # (c, t, s) or (c, H, t, s)
         return tf.reshape(scores, [tiling.chunk, tiling.groups, -1, tiling.columns])
 
-    def vjp(self, tiling: Tiling, query: tf.Tensor, key: tf.Tensor, gradient: tf.Tensor):
+    def vjp(
+        self, tiling: Tiling, query: tf.Tensor, key: tf.Tensor, gradient: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor, list[tf.Tensor]]:
         sources = [query, key, *self.parameters]
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(sources)
@@ -138,13 +149,13 @@ class AnyScore(_ShiftedAfter):
 BlockScore = Product | AnyScore
 
 
-def _refuse_captured(score: Callable[..., tf.Tensor]):
+def _refuse_captured(score: Callable[..., tf.Tensor]) -> None:
     """Raises where a score closes over a float tensor, which would get no custom gradient."""
     names = getattr(getattr(score, "__code__", None), "co_freevars", ())
     cells = getattr(score, "__closure__", None) or ()
     for name, cell in zip(names, cells, strict=False):
         # An empty cell has no contents: a name that is not bound yet.
-        captured = getattr(cell, "cell_contents", None)
+        captured: Any = getattr(cell, "cell_contents", None)
         if tf.is_tensor(captured) and tf.as_dtype(captured.dtype).is_floating:
             expected = (
                 f"take `{name}` from `parameters`: closed over, it would get no gradient "

@@ -5,7 +5,7 @@ called with other tensors, which get gradients in any graph. A custom mask that 
 keeps its tensors.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -26,8 +26,8 @@ class Call(NamedTuple):
     key: tf.Tensor
     value: tf.Tensor
     bias: Bias | None
-    bias_parameters: list
-    parameters: list
+    bias_parameters: list[tf.Tensor]
+    parameters: list[tf.Tensor]
     mask: Mask | None
     dropout: BlockDropout | None
 
@@ -54,7 +54,7 @@ class CallSpec(NamedTuple):
         rank: int,
         block: Block,
         by_head: bool,
-    ):
+    ) -> tuple["CallSpec", list[tf.Tensor]]:
         """The spec, and the tensors: first the differentiable, then the other tensors.
 
         Args:
@@ -82,19 +82,19 @@ class CallSpec(NamedTuple):
         return spec, tensors
 
     @property
-    def num_outputs(self):
+    def num_outputs(self) -> int:
         return 2 if self.log_sum_exp else 1
 
     @property
-    def num_differentiable(self):
+    def num_differentiable(self) -> int:
         return 3 + self.num_bias_parameters + self.num_parameters
 
     @property
-    def is_shareable(self):
+    def is_shareable(self) -> bool:
         """Whether calls of this spec differ in their tensors alone: not with a custom object."""
         return facts_of(self.score).is_pure and all(map(trees.is_shareable, (self.mask, self.bias)))
 
-    def call(self, tensors):
+    def call(self, tensors: Iterable[tf.Tensor]) -> Call:
         tensors = iter(tensors)
         query, key, value = (next(tensors) for _ in range(3))
         bias_parameters = [next(tensors) for _ in range(self.num_bias_parameters)]

@@ -2,28 +2,31 @@
 
 import threading
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import tensorflow as tf
 
 from tfattn import _checks
 from tfattn._gradients import custom_gradient, is_pushed_forward
+from tfattn._types import Size
 from tfattn.core import biases, pairs
 from tfattn.core import scores as score_functions
 from tfattn.core.engine import devices, sizes
 from tfattn.core.engine.tensorflow.additive import Additive
-from tfattn.core.engine.tensorflow.block_bias import AnyBias, ArrayBias, FactoredBias
-from tfattn.core.engine.tensorflow.block_scores import AnyScore, CappedProduct, Product
+from tfattn.core.engine.tensorflow.block_bias import AnyBias, ArrayBias, BlockBias, FactoredBias
+from tfattn.core.engine.tensorflow.block_scores import AnyScore, BlockScore, CappedProduct, Product
 from tfattn.core.engine.tensorflow.call_spec import Call, CallSpec
 from tfattn.core.engine.tensorflow.local import LocalPasses
-from tfattn.core.engine.tensorflow.loops import Size, loop
+from tfattn.core.engine.tensorflow.loops import loop
 from tfattn.core.engine.tensorflow.online_softmax import HIDDEN
 from tfattn.core.engine.tensorflow.passes import BlockwisePasses
 from tfattn.core.engine.tensorflow.tiling import Tiling
 from tfattn.core.guard import guard
+from tfattn.core.masks import Mask
 from tfattn.core.scores import facts_of
 
 # From spec and shapes of a call to its traced functions, the oldest first.
-_shared = {}
+_shared: dict[tuple[Any, ...], tuple[Callable[..., Any], ...]] = {}
 _lock = threading.Lock()
 
 
@@ -40,25 +43,25 @@ class Differentiated:
         self.spec = spec
         self.shared = shared
 
-    def __call__(self, *tensors):
+    def __call__(self, *tensors: tf.Tensor) -> list[tf.Tensor]:
         if is_pushed_forward(tensors):  # forward mode differentiates the operations themselves
             return _forward(self.spec, *tensors)[0]
         forward, backward, backward_vjp = self._functions(tensors)
         num_differentiable = self.spec.num_differentiable
 
         @custom_gradient
-        def function(*tensors):
+        def function(*tensors: tf.Tensor) -> tuple[list[tf.Tensor], Callable[..., Any]]:
             outputs, saved = forward(*map(tf.stop_gradient, tensors))
 
             @custom_gradient
-            def vjp(*inputs):
-                def second_vjp(*grads):
+            def vjp(*inputs: tf.Tensor) -> tuple[Any, Callable[..., Any]]:
+                def second_vjp(*grads: tf.Tensor) -> list[tf.Tensor | None]:
                     found = iter(backward_vjp(inputs, list(grads)))
                     return [next(found) if x.dtype.is_floating else None for x in inputs]
 
                 return backward(saved, *map(tf.stop_gradient, inputs)), second_vjp
 
-            def gradients(*grad_outputs: tf.Tensor):
+            def gradients(*grad_outputs: tf.Tensor) -> list[tf.Tensor | None]:
                 # The gradient of a gather is `tf.IndexedSlices`. Each input becomes a tensor of
                 # the gradient's own graph: the gradient of a branch has no second derivative for
                 # tensors of the forward graph.
@@ -78,25 +81,27 @@ class Differentiated:
             expected = "get their variables from `parameters`: read inside, they have no gradient"
             _checks.fail("attend", "score and bias", expected, self.spec.score)
 
-    def _functions(self, tensors):
+    def _functions(self, tensors: Sequence[tf.Tensor]) -> tuple[Callable[..., Any], ...]:
         """Both passes and the vjp of the backward pass; traced once for all calls of this kind, if
         the spec is shareable.
         """
         spec = self.spec
 
-        def forward(*tensors):
+        def forward(*tensors: tf.Tensor) -> tuple[list[tf.Tensor], tuple[Any, ...]]:
             return _forward(spec, *tensors)
 
-        def backward(saved: tuple, *tensors):
+        def backward(saved: tuple[Any, ...], *tensors: tf.Tensor) -> tuple[tf.Tensor, ...]:
             return _backward(spec, saved, *tensors)
 
-        def backward_vjp(inputs: Sequence[tf.Tensor], grads: Sequence[tf.Tensor]):
+        def backward_vjp(
+            inputs: Sequence[tf.Tensor], grads: Sequence[tf.Tensor]
+        ) -> list[tf.Tensor]:
             # Copies, since a tape would sum the gradients of a tensor that is both query and key.
             inputs = [tf.identity(x) for x in inputs]
             sources = [x for x in inputs if x.dtype.is_floating]
             zero = tf.UnconnectedGradients.ZERO
 
-            def first_derivatives():
+            def first_derivatives() -> tuple[tf.Tensor, ...]:
                 _, saved = _forward(spec, *inputs[spec.num_outputs :])
                 return _backward(spec, saved, *inputs)
 
@@ -109,7 +114,7 @@ class Differentiated:
                 found = first_derivatives()
             return tape.gradient(found, sources, grads, zero)
 
-        functions = forward, backward, backward_vjp
+        functions: tuple[Callable[..., Any], ...] = forward, backward, backward_vjp
         if not self.shared:
             return functions
         if not spec.is_shareable:
@@ -124,12 +129,12 @@ class Differentiated:
             return _shared[kind]
 
 
-def compiled(function: Callable):
+def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     # Inlined, a shared function would be optimized once for each call.
     return tf.function(function, autograph=False, experimental_attributes={"_noinline": True})
 
 
-def _forward(spec: CallSpec, *tensors):
+def _forward(spec: CallSpec, *tensors: tf.Tensor) -> tuple[list[tf.Tensor], tuple[Any, ...]]:
     """The outputs, and the tensors that the backward pass needs."""
     call, passes, tiling = _passes(spec, tensors)
     guarded = _guarded(call, tiling)
@@ -138,7 +143,7 @@ def _forward(spec: CallSpec, *tensors):
     return outputs, (guarded, outputs, softmax)
 
 
-def _backward(spec: CallSpec, saved: tuple, *inputs):
+def _backward(spec: CallSpec, saved: tuple[Any, ...], *inputs: tf.Tensor) -> tuple[tf.Tensor, ...]:
     """The gradients of the differentiable tensors; `inputs` are the gradients of the outputs, then
     the tensors.
     """
@@ -156,7 +161,9 @@ def _backward(spec: CallSpec, saved: tuple, *inputs):
     return _unguarded(guarded, *grads)
 
 
-def _passes(spec: CallSpec, tensors):
+def _passes(
+    spec: CallSpec, tensors: Sequence[tf.Tensor]
+) -> tuple[Call, BlockwisePasses | LocalPasses, Tiling]:
     """The passes of a call.
 
     Each pass computes the tiling from the shapes of its own arguments, since XLA does not know
@@ -164,14 +171,7 @@ def _passes(spec: CallSpec, tensors):
     """
     call = spec.call(tensors)
     facts = facts_of(spec.score)
-    if facts.is_product:
-        score = Product(facts.is_scaled)
-    elif facts.cap is not None:
-        score = CappedProduct(facts.is_scaled, facts.cap)
-    elif spec.score is score_functions.additive and call.parameters[0].shape.is_fully_defined():
-        score = Additive(call.parameters)
-    else:
-        score = AnyScore(spec.score, spec.rank, call.parameters)
+    score = _block_score(spec, call)
     independent = facts.heads_independent and not spec.by_head
     tiling = Tiling.of(call.query, call.key, score, call.mask, spec.block, independent)
     # Local passes slice tokens of known width.
@@ -181,22 +181,37 @@ def _passes(spec: CallSpec, tensors):
         )
         if local is not None:
             return call, local, tiling
-    bias = None
-    if type(call.bias) is biases.explicit:
-        bias = ArrayBias(*call.bias_parameters, tiling)
-    elif call.bias is not None:
-        # On other devices a product may round to fewer digits than positions have.
-        exact = facts.is_product and devices.kind(call.query) == "cpu"
-        form = FactoredBias if exact else AnyBias
-        bias = form(call.bias, call.bias_parameters, tiling)
+    bias = _block_bias(call, tiling, facts.is_product)
     passes = BlockwisePasses(tiling, score, call.mask, bias, call.dropout, spec.log_sum_exp)
     return call, passes, tiling
 
 
-def _guarded(call: Call, tiling: Tiling):
+def _block_score(spec: CallSpec, call: Call) -> BlockScore:
+    facts = facts_of(spec.score)
+    if facts.is_product:
+        return Product(facts.is_scaled)
+    if facts.cap is not None:
+        return CappedProduct(facts.is_scaled, facts.cap)
+    if spec.score is score_functions.additive and call.parameters[0].shape.is_fully_defined():
+        return Additive(call.parameters)
+    return AnyScore(spec.score, spec.rank, call.parameters)
+
+
+def _block_bias(call: Call, tiling: Tiling, is_product: bool) -> BlockBias | None:
+    if call.bias is None:
+        return None
+    if type(call.bias) is biases.explicit:
+        return ArrayBias(call.bias_parameters[0], tiling)
+    # On other devices a product may round to fewer digits than positions have.
+    exact = is_product and devices.kind(call.query) == "cpu"
+    form = FactoredBias if exact else AnyBias
+    return form(call.bias, call.bias_parameters, tiling)
+
+
+def _guarded(call: Call, tiling: Tiling) -> tuple[tf.Tensor, ...]:
     """The operands after `core.guard`, and whether all tokens were finite."""
-    query, key, value = call.query, call.key, call.value
-    if call.mask is None:
+    query, key, value, mask = call.query, call.key, call.value, call.mask
+    if mask is None:
         return query, key, value
     # A finite sum of squares proves the tokens finite, without a test of each.
     clean = tf.math.is_finite(tf.nn.l2_loss(key) + tf.nn.l2_loss(value))
@@ -204,12 +219,18 @@ def _guarded(call: Call, tiling: Tiling):
     guarded = tf.cond(
         clean,
         lambda: (query, key, value, *unchanged),
-        lambda: tuple(guard(query, key, value, lambda broken: _sees(call, tiling, broken))),
+        lambda: tuple(guard(query, key, value, lambda broken: _sees(mask, tiling, broken))),
     )
     return *guarded, clean
 
 
-def _unguarded(guarded, grad_query, grad_key, grad_value, *rest):
+def _unguarded(
+    guarded: Sequence[tf.Tensor],
+    grad_query: tf.Tensor,
+    grad_key: tf.Tensor,
+    grad_value: tf.Tensor,
+    *rest: tf.Tensor,
+) -> tuple[tf.Tensor, ...]:
     """The gradients of the operands before `_guarded`: zero where it replaced a token."""
     if guarded:
         poisoned, kept, clean = guarded
@@ -226,16 +247,16 @@ def _unguarded(guarded, grad_query, grad_key, grad_value, *rest):
     return grad_query, grad_key, grad_value, *rest
 
 
-def _sees(call: Call, tiling: Tiling, broken: tf.Tensor):
+def _sees(mask: Mask, tiling: Tiling, broken: tf.Tensor) -> tf.Tensor:
     """The queries that may see a `broken` `(B, 1, S)` key: `(B, H, T, 1)`, one row of blocks at a
     time.
     """
     heads, blocks = tiling.heads * tiling.head_steps, tiling.query_blocks
     chunks = tiling.batch // tiling.chunk
 
-    def over_blocks(n: Size, seen):
+    def over_blocks(n: Size, seen: tf.TensorArray) -> tuple[tf.TensorArray]:
         grid = tiling.query_grid(n // blocks * tiling.head_steps, n % blocks)
-        visible = pairs.with_heads(call.mask.on(grid), 4)  # (c or 1, H or 1, t or 1, S)
+        visible = pairs.with_heads(mask.on(grid), 4)  # (c or 1, H or 1, t or 1, S)
         rows = tf.reduce_any(visible & grid.batch_of(broken)[:, :, None], -1)
         return (seen.write(n, tf.broadcast_to(rows, [tiling.chunk, heads, tiling.rows])),)
 

@@ -3,12 +3,13 @@
 import tensorflow as tf
 
 from tfattn import _checks
+from tfattn._types import Size
 from tfattn.core import masks
 from tfattn.core.engine.tensorflow.loops import size
 from tfattn.core.masks import Mask
 
 
-def check_lengths(mask: Mask, query: tf.Tensor, key: tf.Tensor):
+def check_lengths(mask: Mask, query: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
     """The mask on one pair of each row of the batch, after a check of the lengths of its arrays.
 
     Called once, before the loops: a block would silently cut its rows out of an array that is too
@@ -23,24 +24,24 @@ def check_lengths(mask: Mask, query: tf.Tensor, key: tf.Tensor):
 
 
 class _OnePair(masks.Grid):
-    def batch_of(self, tensor: tf.Tensor):
+    def batch_of(self, tensor: tf.Tensor) -> tf.Tensor:
         self._check(tensor, 0, self.batch)
         return tensor
 
-    def rows_of(self, tensor: tf.Tensor, axis: int):
+    def rows_of(self, tensor: tf.Tensor, axis: int) -> tf.Tensor:
         return self._first(tensor, axis, self.num_queries)
 
-    def columns_of(self, tensor: tf.Tensor, axis: int):
+    def columns_of(self, tensor: tf.Tensor, axis: int) -> tf.Tensor:
         return self._first(tensor, axis, self.num_keys)
 
-    def _first(self, tensor: tf.Tensor, axis: int, wanted):
+    def _first(self, tensor: tf.Tensor, axis: int, wanted: Size) -> tf.Tensor:
         axis %= len(tensor.shape)
         self._check(tensor, axis, wanted)
         sizes = [-1] * len(tensor.shape)
         sizes[axis] = tf.minimum(1, size(tensor, axis))
         return tf.slice(tensor, [0] * len(sizes), sizes)
 
-    def _check(self, tensor: tf.Tensor, axis: int, wanted):
+    def _check(self, tensor: tf.Tensor, axis: int, wanted: Size | None) -> None:
         length = size(tensor, axis)
         if isinstance(length, int) and isinstance(wanted, int):
             if length not in (1, wanted):

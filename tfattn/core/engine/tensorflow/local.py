@@ -13,13 +13,16 @@ computes the weights of a run again.
 Source: Beltagy, Peters, Cohan 2020, arXiv:2004.05150, section 3.1 and appendix A.
 """
 
+from typing import Any
+
 import tensorflow as tf
 
+from tfattn._types import Size
 from tfattn.core import masks
 from tfattn.core.engine import devices, sizes
 from tfattn.core.engine.tensorflow.block_dropout import BlockDropout
 from tfattn.core.engine.tensorflow.block_scores import BlockScore, append_ones, append_shift
-from tfattn.core.engine.tensorflow.loops import Block, Size, ceil, loop, size
+from tfattn.core.engine.tensorflow.loops import Block, ceil, loop, size
 from tfattn.core.engine.tensorflow.online_softmax import HIDDEN
 from tfattn.core.engine.tensorflow.tiling import is_narrow
 from tfattn.core.masks import Mask, hooks, ranges
@@ -67,7 +70,7 @@ class LocalPasses:
         dropout: BlockDropout | None = None,
         block: Block = None,
         log_sum_exp: bool = False,
-    ):
+    ) -> "LocalPasses | None":
         """The passes where the mask leaves a narrow band, known before the graph runs; else None.
 
         Args:
@@ -107,13 +110,15 @@ class LocalPasses:
         most_scores = devices.entry(sizes.BLOCKS, query).local_scores
         return cls(score, mask, dropout, lengths, side, first, count, most_scores, log_sum_exp)
 
-    def forward(self, query: tf.Tensor, key: tf.Tensor, value: tf.Tensor):
+    def forward(
+        self, query: tf.Tensor, key: tf.Tensor, value: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor | None, tuple[()]]:
         """The output `(B, H, T, Dv)`, the log of the sums `(B, H, T, 1)` or None, and nothing to
         keep for `backward`.
         """
         runs = _Runs(self, query, key, value)
 
-        def over_runs(n: Size, *arrays):
+        def over_runs(n: Size, *arrays: tf.TensorArray) -> list[tf.TensorArray]:
             found = self._attend(n, *runs.at(n))
             return [array.write(n, x) for array, x in zip(arrays, found, strict=True)]
 
@@ -129,15 +134,15 @@ class LocalPasses:
         query: tf.Tensor,
         key: tf.Tensor,
         value: tf.Tensor,
-        kept: tuple,
+        kept: tuple[()],
         grad_output: tf.Tensor,
         delta: tf.Tensor,
-    ):
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Gradients of query, key and value, by the formulas of `passes`."""
         runs = _Runs(self, query, key, value)
         grad_outputs, deltas = runs.split_queries(grad_output), runs.split_queries(delta)
 
-        def over_runs(n: Size, *arrays):
+        def over_runs(n: Size, *arrays: tf.TensorArray) -> list[tf.TensorArray]:
             grads = runs.query_run(grad_outputs, n), runs.query_run(deltas, n)
             found = self._gradients(n, *runs.at(n), *grads)
             return [array.write(n, x) for array, x in zip(arrays, found, strict=True)]
@@ -153,7 +158,9 @@ class LocalPasses:
             runs.merge_keys(grad_value, value),
         )
 
-    def _attend(self, n: Size, query: tf.Tensor, key: tf.Tensor, value: tf.Tensor):
+    def _attend(
+        self, n: Size, query: tf.Tensor, key: tf.Tensor, value: tf.Tensor
+    ) -> list[tf.Tensor]:
         """The output `(R/t, r·t, Dv)` of a run, from queries `(R/t, r·t, X)` and keys
         `((r + count − 1)·t, X)`; with `log_sum_exp` also the log of the sums, `(R/t, r·t, 1)`.
         """
@@ -170,7 +177,15 @@ class LocalPasses:
             found.append(self._merged(tf.where(sees, sums, tf.constant(HIDDEN, sums.dtype))))
         return found
 
-    def _gradients(self, n: Size, query, key, value, grad_output, delta):
+    def _gradients(
+        self,
+        n: Size,
+        query: tf.Tensor,
+        key: tf.Tensor,
+        value: tf.Tensor,
+        grad_output: tf.Tensor,
+        delta: tf.Tensor,
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         scale = self.score.scale(query)
         query = self._blocks(query * scale)
         key, value = self._neighbors(key), self._neighbors(value)
@@ -192,7 +207,9 @@ class LocalPasses:
             self._overlapped(tf.matmul(kept, grad_output, transpose_a=True)),
         )
 
-    def _weights(self, n: Size, query: tf.Tensor, key: tf.Tensor):
+    def _weights(
+        self, n: Size, query: tf.Tensor, key: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor, Any]:
         """The weights `(r, R, count·t)` of a run's blocks, the queries that see a key, bool
         `(r, R, 1)`, and with `log_sum_exp` the greatest scores `(r, R, 1)`.
 
@@ -213,30 +230,30 @@ class LocalPasses:
             row_max = tf.reshape(tf.reduce_max(scores, -1), [run, repeats * side, 1])
         return weights, sees, row_max
 
-    def _blocks(self, x: tf.Tensor):
+    def _blocks(self, x: tf.Tensor) -> tf.Tensor:
         """A run's queries `(R/t, r·t, X)` as blocks `(r, R, X)`; `_merged` is the inverse."""
         x = tf.reshape(x, [self.repeats, self.run, self.side, x.shape[-1]])
         x = tf.transpose(x, [1, 0, 2, 3])
         return tf.reshape(x, [self.run, self.repeats * self.side, x.shape[-1]])
 
-    def _merged(self, x: tf.Tensor):
+    def _merged(self, x: tf.Tensor) -> tf.Tensor:
         x = tf.reshape(x, [self.run, self.repeats, self.side, x.shape[-1]])
         x = tf.transpose(x, [1, 0, 2, 3])
         return tf.reshape(x, [self.repeats, self.run * self.side, x.shape[-1]])
 
-    def _neighbors(self, x: tf.Tensor):
+    def _neighbors(self, x: tf.Tensor) -> tf.Tensor:
         """The keys `(r, count·t, X)` of each block of a run, from `((r + count − 1)·t, X)`."""
         blocks = tf.reshape(x, [self.run + self.count - 1, self.side, x.shape[-1]])
         return tf.concat([blocks[j : j + self.run] for j in range(self.count)], 1)
 
-    def _overlapped(self, x: tf.Tensor):
+    def _overlapped(self, x: tf.Tensor) -> tf.Tensor:
         """The transpose of `_neighbors`: `(r, count·t, X)`, summed over the copies."""
         blocks = tf.reshape(x, [self.run, self.count, self.side, x.shape[-1]])
         after = self.count - 1
         parts = [tf.pad(blocks[:, j], [[j, after - j], [0, 0], [0, 0]]) for j in range(self.count)]
         return tf.reshape(tf.add_n(parts), [(self.run + after) * self.side, x.shape[-1]])
 
-    def _inside(self, n: Size):
+    def _inside(self, n: Size) -> tf.Tensor:
         """Whether each key of `_neighbors` lies within the sequence, `(r, 1, 1, count·t)`."""
         block = n % self.runs * self.run + tf.range(self.run) + self.first
         keys = block[:, None] * self.side + tf.range(self.count * self.side)
@@ -246,37 +263,37 @@ class LocalPasses:
 class _Runs:
     """Operands cut into runs, and gradients merged; run n belongs to matrix n // runs."""
 
-    def __init__(self, passes, query: tf.Tensor, key: tf.Tensor, value: tf.Tensor):
+    def __init__(self, passes: LocalPasses, query: tf.Tensor, key: tf.Tensor, value: tf.Tensor):
         self.passes = passes
         self.batch, self.groups = size(key, 0), key.shape[1]
         self.count = self.batch * self.groups * passes.runs
         self.query = self.split_queries(query)
         self.key, self.value = self._split_keys(key), self._split_keys(value)
 
-    def at(self, n: Size):
+    def at(self, n: Size) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         passes = self.passes
         begin = [n // passes.runs, n % passes.runs * passes.run * passes.side, 0]
         length = (passes.run + passes.count - 1) * passes.side
         key, value = (
             tf.slice(x, begin, [1, length, x.shape[-1]])[0] for x in (self.key, self.value)
         )
-        return [self.query_run(self.query, n), key, value]
+        return self.query_run(self.query, n), key, value
 
-    def split_queries(self, x: tf.Tensor):
+    def split_queries(self, x: tf.Tensor) -> tf.Tensor:
         """`(B, H, T, X)` to `(N, R/t, runs·r·t, X)`, padded with zeros."""
         passes = self.passes
         more = passes.runs * passes.run * passes.side - passes.queries
         x = tf.reshape(x, [-1, passes.repeats, passes.queries, x.shape[-1]])
         return tf.pad(x, [[0, 0], [0, 0], [0, more], [0, 0]])
 
-    def query_run(self, x: tf.Tensor, n: Size):
+    def query_run(self, x: tf.Tensor, n: Size) -> tf.Tensor:
         """The n-th run of `split_queries`, `(R/t, r·t, X)`."""
         passes = self.passes
         length = passes.run * passes.side
         begin = [n // passes.runs, 0, n % passes.runs * length, 0]
         return tf.slice(x, begin, [1, passes.repeats, length, x.shape[-1]])[0]
 
-    def merge_queries(self, x: tf.Tensor):
+    def merge_queries(self, x: tf.Tensor) -> tf.Tensor:
         """Runs `(N·runs, R/t, r·t, X)` to `(B, H, T, X)`."""
         passes = self.passes
         length = passes.run * passes.side
@@ -286,7 +303,7 @@ class _Runs:
         x = tf.reshape(x, [self.batch, heads, passes.runs * length, x.shape[-1]])
         return x[:, :, : passes.queries]
 
-    def _split_keys(self, x: tf.Tensor):
+    def _split_keys(self, x: tf.Tensor) -> tf.Tensor:
         """`(B, G, S, X)` to `(N, (runs·r + count − 1)·t, X)`, from the first visible key on."""
         passes = self.passes
         total = (passes.runs * passes.run + passes.count - 1) * passes.side
@@ -297,7 +314,7 @@ class _Runs:
         before = max(0, -start)
         return tf.pad(x, [[0, 0], [before, total - before - x.shape[1]], [0, 0]])
 
-    def merge_keys(self, x: tf.Tensor, like: tf.Tensor):
+    def merge_keys(self, x: tf.Tensor, like: tf.Tensor) -> tf.Tensor:
         """The sum over the runs `(N·runs, (r + count − 1)·t, X)`, as `(B, G, S, X)`."""
         passes = self.passes
         own, width = passes.run * passes.side, x.shape[-1]

@@ -1,9 +1,11 @@
 """Static or dynamic sizes, loops with states of constant shape, and arrays of sums."""
 
+from collections.abc import Callable
+from typing import Any
+
 import tensorflow as tf
 
-# Known before the graph runs, or a scalar tensor.
-Size = int | tf.Tensor
+from tfattn._types import Size
 
 # `(t, s)`, queries and keys of a block, in place of the measured sizes.
 Block = tuple[int, int] | None
@@ -23,10 +25,10 @@ def same(a: Size, b: Size) -> bool:
     return isinstance(a, int) and isinstance(b, int) and a == b
 
 
-def loop(start, stop, body, *state, at_once: int = 1):
+def loop(start: Size, stop: Size, body: Callable[..., Any], *state: Any, at_once: int = 1) -> Any:
     """`state` after body(i, *state) for each i from start to stop, `at_once` in parallel."""
 
-    def step(i: Size, state):
+    def step(i: Size, state: tuple[Any, ...]) -> tuple[Size, tuple[Any, ...]]:
         after = tuple(body(i, *state))
         tf.nest.map_structure(_keep_shape, state, after)
         return i + 1, after
@@ -38,16 +40,16 @@ def loop(start, stop, body, *state, at_once: int = 1):
     return state
 
 
-def _keep_shape(before, after):
+def _keep_shape(before: Any, after: Any) -> None:
     if isinstance(after, tf.Tensor):
         after.set_shape(before.shape)
 
 
-def zeros(x: tf.Tensor):
+def zeros(x: tf.Tensor) -> tf.TensorArray:
     """An array of zeros in the shape of x, an element per entry of its first axis."""
     array = tf.TensorArray(x.dtype, size(x, 0), element_shape=x.shape[1:], clear_after_read=False)
     return array.unstack(tf.zeros_like(x))
 
 
-def add(array: tf.TensorArray, at: Size, x: tf.Tensor):
+def add(array: tf.TensorArray, at: Size, x: tf.Tensor) -> tf.TensorArray:
     return array.write(at, array.read(at) + x)

@@ -15,8 +15,9 @@ Source: Milakov, Gimelshein 2018, arXiv:1805.02867; Rabe, Staats 2021, arXiv:211
 
 import tensorflow as tf
 
+from tfattn._types import Size
 from tfattn.core.engine.tensorflow.block_dropout import BlockDropout
-from tfattn.core.engine.tensorflow.loops import Size, size
+from tfattn.core.engine.tensorflow.loops import size
 
 # The score of a key under the mask.
 HIDDEN = -float("inf")
@@ -37,10 +38,10 @@ class OnlineSoftmax:
         self.num_keys = num_keys
         self.dropout = dropout
 
-    def prepared(self, values: tf.Tensor):
+    def prepared(self, values: tf.Tensor) -> tf.Tensor:
         return values / tf.cast(tf.maximum(1, self.num_keys), values.dtype)
 
-    def start(self, query: tf.Tensor, width: Size):
+    def start(self, query: tf.Tensor, width: Size) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         zero = tf.zeros_like(query[..., :1])  # (c, G, R, 1)
         # The least number and not −inf, since −inf − (−inf) is NaN.
         return zero * tf.zeros([width], zero.dtype), zero + zero.dtype.min, zero
@@ -53,7 +54,7 @@ class OnlineSoftmax:
         scores: tf.Tensor,
         values: tf.Tensor,
         block_number: Size,
-    ):
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """The state after a block of scores `(c, G, R, s)` and prepared values `(c, G, s, Dv)`."""
         new_max = tf.maximum(row_max, tf.reduce_max(scores, -1, keepdims=True))
         # The result does not depend on the maximum, so the maximum needs no derivative.
@@ -64,7 +65,9 @@ class OnlineSoftmax:
         pooled = pooled * rescale + tf.matmul(kept, values)
         return pooled, new_max, row_sum * rescale + _row_sums(weights)
 
-    def result(self, pooled: tf.Tensor, row_max: tf.Tensor, row_sum: tf.Tensor):
+    def result(
+        self, pooled: tf.Tensor, row_max: tf.Tensor, row_sum: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """(output, row_max, row_sum); output and weights are 0 where no key is visible."""
         is_empty = tf.equal(row_sum, 0)
         row_sum = tf.where(is_empty, tf.ones_like(row_sum), row_sum)
@@ -75,7 +78,7 @@ class OnlineSoftmax:
         return pooled * (scale / row_sum), row_max, row_sum
 
 
-def log_of_sums(row_max: tf.Tensor, row_sum: tf.Tensor):
+def log_of_sums(row_max: tf.Tensor, row_sum: tf.Tensor) -> tf.Tensor:
     """log Σ exp(score) of each row of a `result`; −inf where no key is visible.
 
     Not differentiable, since row_max has no derivative.
@@ -84,7 +87,7 @@ def log_of_sums(row_max: tf.Tensor, row_sum: tf.Tensor):
     return tf.where(is_empty, tf.constant(HIDDEN, row_max.dtype), row_max + tf.math.log(row_sum))
 
 
-def _row_sums(x: tf.Tensor):
+def _row_sums(x: tf.Tensor) -> tf.Tensor:
     """`tf.reduce_sum` over the last axis as a product, which takes half the time on a CPU."""
     columns = size(x, -1)
     sums = tf.matmul(tf.reshape(x, [-1, columns]), tf.ones([columns, 1], x.dtype))

@@ -16,15 +16,17 @@ arXiv:2205.14135, appendix B).
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 
+from tfattn._types import Size
 from tfattn.core import pairs
 from tfattn.core.engine import sizes
 from tfattn.core.engine.tensorflow.block_bias import BlockBias
 from tfattn.core.engine.tensorflow.block_dropout import BlockDropout
 from tfattn.core.engine.tensorflow.block_scores import BlockScore, append_ones, append_shift
-from tfattn.core.engine.tensorflow.loops import Size, add, loop, size, zeros
+from tfattn.core.engine.tensorflow.loops import add, loop, size, zeros
 from tfattn.core.engine.tensorflow.online_softmax import HIDDEN, OnlineSoftmax, log_of_sums
 from tfattn.core.engine.tensorflow.tiling import Tiling
 from tfattn.core.engine.tensorflow.visible_keys import VisibleKeys
@@ -48,14 +50,16 @@ class BlockwisePasses:
     dropout: BlockDropout | None
     log_sum_exp: bool
 
-    def forward(self, query: tf.Tensor, key: tf.Tensor, value: tf.Tensor):
+    def forward(
+        self, query: tf.Tensor, key: tf.Tensor, value: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor | None, list[tf.Tensor]]:
         """The output `(B, H, T, Dv)`, the log of the sums `(B, H, T, 1)` or None, and row_max and
         row_sum for `backward`.
         """
         tiling, steps = self.tiling, self.tiling.steps
         operands = [tiling.split_steps(x) for x in (query, key, value)]
 
-        def over_steps(m: Size, *arrays):
+        def over_steps(m: Size, *arrays: tf.TensorArray) -> list[tf.TensorArray]:
             output, *softmax = self._forward_step(m, *self._blocks(m, *operands))
             parts = [tiling.merge_queries(output), *softmax]
             return [array.write(m, part) for array, part in zip(arrays, parts, strict=True)]
@@ -70,7 +74,9 @@ class BlockwisePasses:
         # row_max and row_sum: (steps, blocks, c, G, R, 1).
         return tiling.merge_steps(output, query), sums, softmax
 
-    def _blocks(self, m: Size, query: tf.Tensor, key: tf.Tensor, value: tf.Tensor):
+    def _blocks(
+        self, m: Size, query: tf.Tensor, key: tf.Tensor, value: tf.Tensor
+    ) -> tuple[tf.Tensor, ...]:
         """Blocks of step m: queries `(blocks, c, G, R, X)`, keys and values
         `(blocks, c, G, s, ...)`.
         """
@@ -81,24 +87,29 @@ class BlockwisePasses:
             tiling.split_keys(value[m]),
         )
 
-    def _forward_step(self, m: Size, queries: tf.Tensor, keys, values: tf.Tensor):
+    def _forward_step(
+        self, m: Size, queries: tf.Tensor, keys: tf.Tensor, values: tf.Tensor
+    ) -> list[tf.Tensor]:
         """Blocks of outputs `(blocks, c, G, R, Dv)`, of row_max and of row_sum
         `(blocks, c, G, R, 1)`.
         """
         softmax = OnlineSoftmax(self.tiling.keys, self.dropout)
         prepared = softmax.prepared(values)
 
-        def over_queries(i: Size, *arrays):
+        def over_queries(i: Size, *arrays: tf.TensorArray) -> list[tf.TensorArray]:
             query, visible = queries[i], VisibleKeys.of(self.mask, self.tiling, m, i)
 
-            def over_keys(n: Size, *state):
+            def over_keys(
+                n: Size, pooled: tf.Tensor, row_max: tf.Tensor, row_sum: tf.Tensor
+            ) -> tuple[tf.Tensor, ...]:
                 j = visible.at(n)
                 if self.bias is None:
                     scores = self.score.scores(self.tiling, query, keys[j])
                 else:
                     scores = self.bias.scores(self.score, query, keys[j], m, i, j)
                 scores = self._masked(scores, m, i, j, visible)
-                return softmax.update(*state, scores, prepared[j], self._number(m, i, j))
+                number = self._number(m, i, j)
+                return softmax.update(pooled, row_max, row_sum, scores, prepared[j], number)
 
             state = loop(
                 visible.first, visible.end, over_keys, *softmax.start(query, size(values, -1))
@@ -121,7 +132,7 @@ class BlockwisePasses:
         softmax: Sequence[tf.Tensor],
         grad_output: tf.Tensor,
         delta: tf.Tensor,
-    ):
+    ) -> tuple[tf.Tensor, ...]:
         """Gradients of query, key, value, the bias's parameters and the score's parameters.
 
         Args:
@@ -131,16 +142,22 @@ class BlockwisePasses:
         operands = [tiling.split_steps(x) for x in (query, key, value)]
         gradients = [tiling.split_steps(x) for x in (grad_output, delta)]
 
-        def over_steps(m: Size, grad_query, grad_key, grad_value, *sums):
+        def over_steps(
+            m: Size,
+            grad_query: tf.TensorArray,
+            grad_key: tf.TensorArray,
+            grad_value: tf.TensorArray,
+            *sums: Any,
+        ) -> tuple[Any, ...]:
             blocks = self._blocks(m, *operands)
             blocks += tuple(x[m] for x in softmax)
             blocks += tuple(tiling.split_queries(x[m]) for x in gradients)
-            queries, keys, values, *sums = self._backward_step(m, *blocks, *sums)
+            queries, keys, values, *after = self._backward_step(m, *blocks, *sums)
             return (
                 grad_query.write(m, tiling.merge_queries(queries) * self.score.scale(query)),
                 grad_key.write(m, tiling.merge_keys(keys)),
                 grad_value.write(m, tiling.merge_keys(values)),
-                *sums,
+                *after,
             )
 
         arrays = [tf.TensorArray(query.dtype, steps, element_shape=x.shape[1:]) for x in operands]
@@ -166,26 +183,33 @@ class BlockwisePasses:
         self,
         m: Size,
         queries: tf.Tensor,
-        keys,
+        keys: tf.Tensor,
         values: tf.Tensor,
         row_max: tf.Tensor,
         row_sum: tf.Tensor,
-        grad_outputs,
-        deltas,
-        grad_bias,
-        grad_parameters,
-    ):
+        grad_outputs: tf.Tensor,
+        deltas: tf.Tensor,
+        grad_bias: Any,
+        grad_parameters: list[tf.Tensor],
+    ) -> tuple[Any, ...]:
         """Gradients of the step's blocks of queries, keys and values, and the sums after it."""
         shifted_keys, shifted_values = self.score.shifted_keys(keys), append_ones(values)
 
-        def over_queries(i: Size, grad_queries, *state):
+        def over_queries(i: Size, grad_queries: tf.TensorArray, *state: Any) -> tuple[Any, ...]:
             query, visible = queries[i], VisibleKeys.of(self.mask, self.tiling, m, i)
             # Divided per token and not per pair, since tokens are fewer.
             grad_output, delta = grad_outputs[i] / row_sum[i], deltas[i] / row_sum[i]
             shifted_query = self.score.shifted_query(query, row_max[i])
             shifted_output = append_shift(grad_output, delta)
 
-            def over_keys(n: Size, grad_query, grad_keys, grad_values, grad_bias, grad_parameters):
+            def over_keys(
+                n: Size,
+                grad_query: tf.Tensor,
+                grad_keys: tf.TensorArray,
+                grad_values: tf.TensorArray,
+                grad_bias: Any,
+                grad_parameters: list[tf.Tensor],
+            ) -> tuple[Any, ...]:
                 j = visible.at(n)
                 if self.bias is None:
                     scores = self.score.shifted_scores(self.tiling, shifted_query, shifted_keys[j])
@@ -220,10 +244,10 @@ class BlockwisePasses:
                     [a + b for a, b in zip(grad_parameters, more_parameters, strict=True)],
                 )
 
-            grad_query, *state = loop(
+            grad_query, *after = loop(
                 visible.first, visible.end, over_keys, tf.zeros_like(query), *state
             )
-            return grad_queries.write(i, grad_query), *state
+            return grad_queries.write(i, grad_query), *after
 
         blocks = self.tiling.query_blocks
         grad_queries = tf.TensorArray(queries.dtype, blocks, element_shape=queries.shape[1:])
@@ -239,13 +263,15 @@ class BlockwisePasses:
         )
         return grad_queries.stack(), grad_keys.stack(), grad_values.stack(), *sums
 
-    def _masked(self, scores: tf.Tensor, m: Size, i: Size, j: Size, visible: VisibleKeys):
+    def _masked(
+        self, scores: tf.Tensor, m: Size, i: Size, j: Size, visible: VisibleKeys
+    ) -> tf.Tensor:
         """Scores with `HIDDEN` for keys under the mask and for padding."""
         tiling = self.tiling
         if self.mask is None and not tiling.padded:
             return scores
 
-        def partial():
+        def partial() -> tf.Tensor:
             grid = tiling.grid(m, i, j)
             inside = grid.key_positions() < tiling.keys  # (1, s)
             if self.mask is None:
@@ -261,6 +287,6 @@ class BlockwisePasses:
             return scores if full else partial()
         return tf.cond(full, lambda: scores, partial)
 
-    def _number(self, m: Size, i: Size, j: Size):
+    def _number(self, m: Size, i: Size, j: Size) -> Size:
         """The index of a block among the blocks of all steps, which seeds its dropout."""
         return (m * self.tiling.query_blocks + i) * self.tiling.key_blocks + j

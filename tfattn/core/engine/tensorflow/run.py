@@ -1,6 +1,7 @@
 """The entry point of streamed attention on TensorFlow."""
 
 from collections.abc import Callable
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -20,7 +21,7 @@ def run(
     dropout: BlockDropout | None = None,
     block: Block = None,
     shared: bool = False,
-):
+) -> tf.Tensor | tuple[tf.Tensor, tf.Tensor]:
     """The result of `core.attend`.
 
     A score's gradient is weight · (∂weight − Σ weight · ∂weight), and ∂weight and the sum round
@@ -48,7 +49,7 @@ def run(
     if bias is not None:
         by_head = by_head or (bias.differs_by_head and not bias.splits_by_head)
     if type(bias) is biases.explicit:
-        bias = biases.explicit(ArrayBias.expanded(*bias.parameters(), query, key))
+        bias = biases.explicit(ArrayBias.expanded(bias.parameters()[0], query, key))
     parameters = [tf.convert_to_tensor(x) for x in call.parameters]
     parameters = [tf.cast(x, compute) if x.dtype.is_floating else x for x in parameters]
     wide = call.replace(query=query, key=key, value=value, bias=bias, parameters=parameters)
@@ -61,7 +62,7 @@ def run(
     return output, tf.cast(sums[0][..., 0], keras.backend.result_type(*dtypes[:2], "float32"))
 
 
-def choose(streams: tf.Tensor, dense: Callable, streamed: Callable):
+def choose(streams: tf.Tensor, dense: Callable[[], Any], streamed: Callable[[], Any]) -> Any:
     """The result of `streamed()` if the bool tensor `streams` is True, otherwise of `dense()`.
 
     By `tf.switch_case`: where sizes decide, XLA compiles only the branch that runs. For `tf.cond`

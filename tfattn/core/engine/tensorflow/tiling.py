@@ -15,9 +15,10 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from tfattn._types import Size
 from tfattn.core import masks
 from tfattn.core.engine import devices, sizes
-from tfattn.core.engine.tensorflow.loops import Block, Size, ceil, same, size
+from tfattn.core.engine.tensorflow.loops import Block, ceil, same, size
 from tfattn.core.masks import Mask, hooks
 
 
@@ -43,7 +44,7 @@ class Tiling(NamedTuple):
         mask: Mask | None = None,
         block: Block = None,
         heads_independent: bool = False,
-    ):
+    ) -> "Tiling":
         """Tiles the matrix of `query` `(B, H, T, X)` and `key` `(B, G, S, X)`.
 
         Args:
@@ -87,23 +88,23 @@ class Tiling(NamedTuple):
         )
 
     @property
-    def steps(self):
+    def steps(self) -> Size:
         return self.batch // self.chunk * self.head_steps
 
     @property
-    def query_blocks(self):
+    def query_blocks(self) -> Size:
         return ceil(self.queries, self.rows)
 
     @property
-    def key_blocks(self):
+    def key_blocks(self) -> Size:
         return ceil(self.keys, self.columns)
 
     @property
-    def padded(self):
+    def padded(self) -> bool:
         """Whether the last block of keys may hold padding."""
         return not same(self.key_blocks * self.columns, self.keys)
 
-    def grid(self, m: Size, i: Size, j: Size):
+    def grid(self, m: Size, i: Size, j: Size) -> masks.Grid:
         """The grid of step m, queries i and keys j, for masks and biases."""
         return masks.Grid(
             self.queries,
@@ -119,20 +120,20 @@ class Tiling(NamedTuple):
             heads=self.heads,
         )
 
-    def query_grid(self, m: Size, i: Size):
+    def query_grid(self, m: Size, i: Size) -> masks.Grid:
         """The grid of step m, queries i and all keys."""
         return self.grid(m, i, 0)._replace(key_start=0, keys=self.keys)
 
-    def split_steps(self, x: tf.Tensor):
+    def split_steps(self, x: tf.Tensor) -> tf.Tensor:
         """`(B, H or G, T or S, D)` to `(steps, c·H or c·G, T or S, D)`, without a copy."""
         matrices = self.chunk * (size(x, 1) // self.head_steps)
         return tf.reshape(x, [self.steps, matrices, size(x, 2), size(x, 3)])
 
-    def merge_steps(self, x: tf.Tensor, like: tf.Tensor):
+    def merge_steps(self, x: tf.Tensor, like: tf.Tensor) -> tf.Tensor:
         """The inverse of `split_steps`, with the heads and tokens of `like`."""
         return tf.reshape(x, [self.batch, size(like, 1), size(like, 2), size(x, 3)])
 
-    def split_queries(self, x: tf.Tensor, copies: bool = False):
+    def split_queries(self, x: tf.Tensor, copies: bool = False) -> tf.Tensor:
         """A step's queries `(c·H, T, D)` as blocks `(blocks, c, G, R, D)`.
 
         Padded with zeros, or with `copies` of the last token: a custom score may have no value or
@@ -142,39 +143,41 @@ class Tiling(NamedTuple):
         rows = self.heads // self.groups * self.rows
         return self._split(x, self.queries, self.rows, (self.groups, rows), copies)
 
-    def split_keys(self, x: tf.Tensor, copies: bool = False):
+    def split_keys(self, x: tf.Tensor, copies: bool = False) -> tf.Tensor:
         """A step's keys `(c·G, S, D)` as blocks `(blocks, c, G, s, D)`, padded likewise."""
         return self._split(x, self.keys, self.columns, (self.groups, self.columns), copies)
 
-    def merge_queries(self, x: tf.Tensor):
+    def merge_queries(self, x: tf.Tensor) -> tf.Tensor:
         """Blocks `(blocks, c, G, R, D)` as a step's `(c·H, T, D)`."""
         return self._merge(x, self.heads, self.queries, self.rows)
 
-    def merge_rows(self, x: tf.Tensor):
+    def merge_rows(self, x: tf.Tensor) -> tf.Tensor:
         """One number per row, `(steps, blocks, c, G, R, 1)` as `(steps, c·H, T, 1)`."""
         shape = [self.steps, self.query_blocks, self.chunk * self.heads, self.rows]
         x = tf.transpose(tf.reshape(x, shape), [0, 2, 1, 3])
         x = tf.reshape(x, [self.steps, shape[2], self.query_blocks * self.rows, 1])
         return x[:, :, : self.queries]
 
-    def merge_keys(self, x: tf.Tensor):
+    def merge_keys(self, x: tf.Tensor) -> tf.Tensor:
         """Blocks `(blocks, c, G, s, D)` as a step's `(c·G, S, D)`."""
         return self._merge(x, self.groups, self.keys, self.columns)
 
-    def by_head(self, scores: tf.Tensor):
+    def by_head(self, scores: tf.Tensor) -> tf.Tensor:
         """Scores `(c, G, R, s)` in the shape of masks and biases, `(c, H, t, s)`; no copy."""
         if self.heads == self.groups:
             return scores
         return tf.reshape(scores, [self.chunk, self.heads, self.rows, size(scores, 3)])
 
-    def by_group(self, scores: tf.Tensor):
+    def by_group(self, scores: tf.Tensor) -> tf.Tensor:
         """The inverse of `by_head`."""
         if self.heads == self.groups:
             return scores
         rows = self.heads // self.groups * self.rows
         return tf.reshape(scores, [self.chunk, self.groups, rows, size(scores, 3)])
 
-    def _split(self, x: tf.Tensor, length, block: Size, shape, copies: bool):
+    def _split(
+        self, x: tf.Tensor, length: Size, block: Size, shape: tuple[Size, ...], copies: bool
+    ) -> tf.Tensor:
         width, blocks = size(x, 2), ceil(length, block)
         if not same(blocks * block, length):
             more = blocks * block - length
@@ -185,14 +188,14 @@ class Tiling(NamedTuple):
         x = tf.reshape(x, [size(x, 0), blocks, block * width])
         return tf.reshape(tf.transpose(x, [1, 0, 2]), [blocks, self.chunk, *shape, width])
 
-    def _merge(self, x: tf.Tensor, heads, length, block: Size):
+    def _merge(self, x: tf.Tensor, heads: int, length: Size, block: Size) -> tf.Tensor:
         width, blocks = size(x, 4), ceil(length, block)
         x = tf.reshape(x, [blocks, self.chunk * heads, block * width])
         x = tf.reshape(tf.transpose(x, [1, 0, 2]), [self.chunk * heads, blocks * block, width])
         return x if same(blocks * block, length) else x[:, :length]
 
 
-def _even(length, block: Size):
+def _even(length: Size, block: Size) -> Size:
     """The least size that covers `length` with as many blocks as size `block`; at least 1."""
     if isinstance(length, int):
         return max(1, ceil(length, max(1, ceil(length, block))))
@@ -202,18 +205,18 @@ def _even(length, block: Size):
     return tf.minimum(block, tf.maximum(1, ceil(spread, 64)) * 64)
 
 
-def _divisor(number, most):
+def _divisor(number: Size, most: Size) -> int:
     """The largest divisor up to `most`, at least 1; 1 where `number` is unknown."""
     if not isinstance(number, int):
         return 1
     return max((d for d in range(1, min(number, most) + 1) if number % d == 0), default=1)
 
 
-def _power_of_2(most):
+def _power_of_2(most: int) -> int:
     return 1 << (most.bit_length() - 1)
 
 
-def is_narrow(mask: Mask | None, queries: Size, keys, most):
+def is_narrow(mask: Mask | None, queries: Size, keys: Size, most: int) -> bool:
     """Whether a query in the middle is known to see fewer than `most` keys and half of all keys."""
     if mask is None or not all(isinstance(length, int) and length for length in (queries, keys)):
         return False

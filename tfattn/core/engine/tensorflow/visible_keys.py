@@ -4,7 +4,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tfattn.core.engine.tensorflow.loops import Size, ceil
+from tfattn._types import Size
+from tfattn.core.engine.tensorflow.loops import ceil
 from tfattn.core.engine.tensorflow.tiling import Tiling
 from tfattn.core.masks import Mask, hooks, ranges
 
