@@ -29,7 +29,8 @@ class ArrayBatches(keras.utils.PyDataset):
     def __init__(self, num_batches: int, of_epoch: Callable[[int], BatchAt], counter: EpochCounter):
         super().__init__()
         self._num_batches, self._of_epoch, self._counter = num_batches, of_epoch, counter
-        self._epoch, self._batch_at, self._read = None, None, 0
+        self._epoch, self._read = 0, 0
+        self._batch_at: Any = None  # a `BatchAt` within an epoch
 
     def __len__(self) -> int:
         return self._num_batches
@@ -62,7 +63,7 @@ class ArrayBatches(keras.utils.PyDataset):
 class _Mapped(keras.utils.PyDataset):
     """`change` applied to each batch."""
 
-    def __init__(self, batches: keras.utils.PyDataset, change: Callable):
+    def __init__(self, batches: keras.utils.PyDataset, change: Callable[[Any], Any]):
         super().__init__(
             workers=batches.workers,
             use_multiprocessing=batches.use_multiprocessing,
@@ -93,16 +94,18 @@ class _Mapped(keras.utils.PyDataset):
         self._batches.on_epoch_end()
 
 
-def mapped(batches: keras.utils.PyDataset, change: Callable) -> keras.utils.PyDataset:
+def mapped(batches: keras.utils.PyDataset, change: Callable[[Any], Any]) -> keras.utils.PyDataset:
     """The batches, with `change` applied to each array."""
 
-    def of_array(array):
+    def of_array(array: Any) -> Any:
         return None if array is None else change(array)  # Keras's sample weights may be None
 
     return _Mapped(batches, functools.partial(keras.tree.map_structure, of_array))
 
 
-def mapped_whole(batches: keras.utils.PyDataset, change: Callable) -> keras.utils.PyDataset:
+def mapped_whole(
+    batches: keras.utils.PyDataset, change: Callable[[Any], Any]
+) -> keras.utils.PyDataset:
     """The batches, with `change` applied to each batch."""
     return _Mapped(batches, change)
 
@@ -111,7 +114,7 @@ def gathered(flat_sides: FlatSides, rows: Sequence[np.ndarray], length_multiple:
     """The batches with these rows of `flat_sides`: ((source, target_in), target_out)."""
     sides = [(ids, np.cumsum(lengths) - lengths, lengths) for ids, lengths in flat_sides]
 
-    def batch_at(index):
+    def batch_at(index: int) -> Any:
         here = rows[index]
         source, target_in, target_out = (
             _padded(ids, starts[here], lengths[here], length_multiple)

@@ -3,13 +3,14 @@
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import keras
 import numpy as np
 
 from tfattn import _checks
 from tfattn._types import Tensor
-from tfattn.data.arrays import ArrayBatches, gathered
+from tfattn.data.arrays import ArrayBatches, BatchAt, FlatSides, gathered
 from tfattn.data.epochs import Dataset, EpochCounter, Plan, per_epoch
 from tfattn.data.subword_dropout import SubwordDropout
 from tfattn.data.vocabulary import Vocabulary
@@ -165,7 +166,7 @@ def token_batches(
     )
     plan = make_plan(ids)
     counter = epoch_counter or EpochCounter()
-    if not redrawn:
+    if not redrawn or shuffle_seed is None:
         flat_sides = _flat_sides(ids, vocabularies)
         return _epochs(flat_sides, plan, shuffle_seed, counter, length_multiple)
     longest = tokens_per_batch // length_multiple * length_multiple
@@ -234,7 +235,7 @@ def _redraw(
 
 
 def _epochs(
-    flat_sides: Sequence[tuple[np.ndarray, np.ndarray]],
+    flat_sides: FlatSides,
     plan: Plan,
     seed: int | None,
     counter: EpochCounter,
@@ -270,7 +271,7 @@ def _redrawn_epochs(
     first = len(make_plan(redraw(0)).starts)
     num_batches = min(max(len(plan.starts), first + -(-first // 100)), len(ids[0]))
 
-    def drawn(epoch):
+    def drawn(epoch: Any) -> tuple[FlatSides, Plan]:
         """Flat sides and plan of an epoch."""
         drawn_ids = redraw(int(epoch))
         drawn_plan = make_plan(drawn_ids)
@@ -280,7 +281,7 @@ def _redrawn_epochs(
 
     if keras.backend.backend() != "tensorflow":
 
-        def of_epoch(epoch):
+        def of_epoch(epoch: int) -> BatchAt:
             flat_sides, drawn_plan = drawn(epoch)
             return gathered(flat_sides, drawn_plan.rows(seed, epoch), length_multiple)
 
@@ -288,11 +289,11 @@ def _redrawn_epochs(
 
     import tensorflow as tf
 
-    def arrays(epoch):
+    def arrays(epoch: np.ndarray) -> tuple[Any, ...]:
         flat_sides, drawn_plan = drawn(epoch)
         return (*itertools.chain.from_iterable(flat_sides), *drawn_plan)
 
-    def dataset(epoch):
+    def dataset(epoch: Tensor) -> Dataset:
         types = [tf.int32, tf.int64] * 3 + [tf.int64, tf.float64, tf.int64]
         found = tf.numpy_function(arrays, [epoch], types)
         found = [tf.ensure_shape(array, [None]) for array in found]
@@ -319,19 +320,17 @@ def _flat_sides(ids: Sides, vocabularies: Vocabularies) -> list[tuple[np.ndarray
     ]
 
 
-def _gather(
-    flat_sides: Sequence[tuple[Tensor, Tensor]], rows: Dataset, length_multiple: int
-) -> Dataset:
+def _gather(flat_sides: Sequence[Sequence[Tensor]], rows: Dataset, length_multiple: int) -> Dataset:
     """The batches with the rows of `flat_sides` that are numbered in `rows`."""
     import tensorflow as tf
 
     sides = [tf.RaggedTensor.from_row_lengths(*side, validate=False) for side in flat_sides]
 
-    def padded(side, indices):
+    def padded(side: Tensor, indices: Tensor) -> Tensor:
         dense = tf.gather(side, indices).to_tensor(default_value=0)  # (B, T)
         return tf.pad(dense, [[0, 0], [0, -tf.shape(dense)[1] % length_multiple]])
 
-    def batch(indices):
+    def batch(indices: Tensor) -> tuple[tuple[Tensor, Tensor], Tensor]:
         source, target_in, target_out = (padded(side, indices) for side in sides)
         return (source, target_in), target_out
 

@@ -6,6 +6,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from tfattn import _checks, _optional
 from tfattn._files import replacing
@@ -75,7 +76,7 @@ class MarianVocabulary:
             _checks.positive_int(who, name, index)
             if index >= len(self.words) or special.count(index) > 1:
                 _checks.fail(who, name, f"be an id of its own below {len(self.words)}", index)
-        self._processor = None
+        self._processor: Any = None
         if isinstance(model, bytes) and model:
             with contextlib.suppress(RuntimeError):
                 self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
@@ -99,7 +100,8 @@ class MarianVocabulary:
         """
         sentence = _checks.string("MarianVocabulary.encode", "sentence", sentence)
         # An unpaired surrogate, as from a terminal of another encoding, becomes "?".
-        code, text = _CODE.fullmatch(sentence.encode("utf-8", "replace").decode("utf-8")).groups()
+        found: Any = _CODE.fullmatch(sentence.encode("utf-8", "replace").decode("utf-8"))
+        code, text = found.groups()
         pieces = [] if code is None else [code]
         pieces += self._processor.encode(text, out_type=str)
         return [self._ids.get(piece, self.unknown_id) for piece in pieces]
@@ -126,7 +128,7 @@ class MarianVocabulary:
             text = text.replace(spaced, spaced.strip())
         return text
 
-    def save(self, path: str | os.PathLike) -> None:
+    def save(self, path: str | os.PathLike[str]) -> None:
         """Saves the vocabulary as a JSON file, for `load`.
 
         Args:
@@ -140,7 +142,7 @@ class MarianVocabulary:
             unfinished.write_text(json.dumps(content) + "\n", encoding="utf-8")
 
     @classmethod
-    def load(cls, path: str | os.PathLike) -> "MarianVocabulary":
+    def load(cls, path: str | os.PathLike[str]) -> "MarianVocabulary":
         """Loads a vocabulary from a file of `save`.
 
         Args:

@@ -11,7 +11,7 @@ _GZIP_MAGIC = b"\x1f\x8b"
 
 
 def read_parallel(
-    source_path: str | os.PathLike, target_path: str | os.PathLike
+    source_path: str | os.PathLike[str], target_path: str | os.PathLike[str]
 ) -> list[tuple[str, str]]:
     r"""Reads two UTF-8 text files whose lines are translations of each other.
 
@@ -45,7 +45,7 @@ def read_parallel(
     return list(zip(source, target, strict=True))
 
 
-def _read_lines(argument: str, path: str | os.PathLike) -> list[str]:
+def _read_lines(argument: str, path: str | os.PathLike[str]) -> list[str]:
     lines = _read_bytes(argument, path).split(b"\n")
     if lines[-1] == b"":  # the last line ends with "\n"
         lines.pop()
@@ -62,7 +62,7 @@ def _read_lines(argument: str, path: str | os.PathLike) -> list[str]:
     return sentences
 
 
-def _read_bytes(argument: str, path: str | os.PathLike) -> bytes:
+def _read_bytes(argument: str, path: str | os.PathLike[str]) -> bytes:
     path = _checks.path("read_parallel", argument, path)
     if not os.path.isfile(path):
         expected = "name an existing file"

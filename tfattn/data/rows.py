@@ -34,5 +34,5 @@ def _metadata(batches: Dataset, name: str, default: Any) -> Any:
     """Metadata of the batches or of their input datasets, since `prefetch` drops attributes."""
     if hasattr(batches, name):
         return getattr(batches, name)
-    inputs = getattr(batches, "_inputs", tuple)()  # of a tf.data.Dataset
+    inputs: Any = getattr(batches, "_inputs", tuple)()  # of a tf.data.Dataset
     return max((_metadata(each, name, default) for each in inputs), default=default)

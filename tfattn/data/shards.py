@@ -1,11 +1,13 @@
 """Batches for several processes, each with its own rows."""
 
 import functools
+from typing import Any
 
 import keras
 import numpy as np
 
 from tfattn import _checks
+from tfattn._types import Tensor
 from tfattn.data.arrays import mapped
 from tfattn.data.epochs import Dataset
 from tfattn.data.rows import copies_of, with_metadata
@@ -54,8 +56,8 @@ def shard_batches(
         _checks.fail(who, "shard", f"be below `num_shards`={num_shards}", shard)
     _checks.positive_int(who, "row_multiple", row_multiple)
     if isinstance(batches, keras.utils.PyDataset):
-        of_shard = {"num_shards": num_shards, "shard": shard, "row_multiple": row_multiple}
-        of_shard["copies"] = copies_of(batches)
+        of_shard: dict[str, Any] = {"num_shards": num_shards, "shard": shard}
+        of_shard.update(row_multiple=row_multiple, copies=copies_of(batches))
         return with_metadata(mapped(batches, functools.partial(_rows, **of_shard)), is_shard=True)
     if not hasattr(batches, "element_spec"):
         expected = "be a tf.data.Dataset or a keras.utils.PyDataset"
@@ -64,7 +66,7 @@ def shard_batches(
 
     copies = copies_of(batches)
 
-    def rows(array):
+    def rows(array: Tensor) -> Tensor:
         parts = tf.split(array, copies)  # as in `_rows`
         size = -(-tf.shape(parts[0])[0] // (num_shards * row_multiple)) * row_multiple
         missing = [[0, num_shards * size - tf.shape(parts[0])[0]]]

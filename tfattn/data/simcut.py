@@ -2,7 +2,8 @@
 
 import functools
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import keras
 import numpy as np
@@ -79,12 +80,14 @@ def simcut_batches(
     return with_metadata(doubled, copies=2)
 
 
-def _is_pair_of_pair(batch):
+def _is_pair_of_pair(batch: Any) -> bool:
     pairs = isinstance(batch, tuple) and len(batch) == 2 and isinstance(batch[0], tuple)
     return pairs and len(batch[0]) == 2
 
 
-def _with_cut_arrays(batch, words, rate, seed):
+def _with_cut_arrays(
+    batch: Any, words: Sequence[Vocabulary | SubwordVocabulary], rate: float, seed: int
+) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
     if not _is_pair_of_pair(batch):
         expected = "hold ((source, target_in), target_out), such as those of token_batches"
         _checks.fail("simcut_batches", "batches", expected, type(batch).__name__)
@@ -104,7 +107,13 @@ def _with_cut_arrays(batch, words, rate, seed):
     return tuple(doubled), np.concatenate([target_out, target_out])
 
 
-def _with_cut_tensors(sides, target_out, words, rate, seed):
+def _with_cut_tensors(
+    sides: Sequence[Tensor],
+    target_out: Tensor,
+    words: Sequence[Vocabulary | SubwordVocabulary],
+    rate: float,
+    seed: int,
+) -> tuple[tuple[Tensor, ...], Tensor]:
     """`_with_cut_arrays` in TensorFlow, with identical results."""
     import tensorflow as tf
 
@@ -128,7 +137,11 @@ def _with_cut_tensors(sides, target_out, words, rate, seed):
 
 
 def _cut(
-    ids: Tensor, noise: Tensor, words: Vocabulary, rate: float, where: Callable[..., Tensor]
+    ids: Tensor,
+    noise: Tensor,
+    words: Vocabulary | SubwordVocabulary,
+    rate: float,
+    where: Callable[..., Tensor],
 ) -> Tensor:
     """Replaces ids by the unknown id where noise is below the rate, except special ids."""
     special = (words.padding_id, words.begin_id, words.end_id)

@@ -87,7 +87,7 @@ class SubwordDropout:
         generator = np.random.default_rng(seed)
         form, symbol = self.vocabulary.normalization, symbol_pattern(self.vocabulary.symbols)
         lines = [plain_text(sentence, form, symbol).split() for sentence in sentences]
-        numbers = {}  # of distinct words
+        numbers: dict[str, int] = {}  # of distinct words
         words = np.array(
             [numbers.setdefault(word, len(numbers)) for line in lines for word in line],
             dtype=np.int64,

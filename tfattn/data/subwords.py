@@ -69,7 +69,8 @@ class SubwordVocabulary:
 
     def __init__(self, model: bytes, normalization: str | None = None):
         sentencepiece = _optional.find("sentencepiece", "text", "SubwordVocabulary")
-        processor, ids = None, None
+        processor: Any = None
+        ids = None
         if isinstance(model, bytes) and model:  # sentencepiece 0.1 crashes on empty bytes
             with contextlib.suppress(RuntimeError):
                 processor = sentencepiece.SentencePieceProcessor(model_proto=model)
@@ -171,8 +172,8 @@ class SubwordVocabulary:
         ids = self._processor.encode(sentence)
         if self.unknown_id in ids:
             known = [self.words[index] for index in ids if index != self.unknown_id]
-            known = (word for word in known if word not in self.symbols)
-            if not any(map(str.isalnum, "".join(known))):
+            ordinary = (word for word in known if word not in self.symbols)
+            if not any(map(str.isalnum, "".join(ordinary))):
                 if tokenizers.is_whole_sentence(sentence.split(), ()):
                     expected = "have letters of the vocabulary"
                     _checks.fail(who, "sentence", expected, sentence)
@@ -204,7 +205,7 @@ class SubwordVocabulary:
         text = b"".join(parts).decode(errors="replace")
         return " ".join(text.replace(SPACE, " ").split())
 
-    def save(self, path: str | os.PathLike) -> None:
+    def save(self, path: str | os.PathLike[str]) -> None:
         """Saves the vocabulary as a sentencepiece model, for `load`.
 
         With a normalization the file begins with a line of its own.
@@ -221,11 +222,11 @@ class SubwordVocabulary:
         """
         path = _checks.path("SubwordVocabulary.save", "path", path)
         with replacing(path) as unfinished:
-            head = _NORMALIZED.get(self.normalization, b"")
+            head = _NORMALIZED.get(self.normalization or "", b"")
             unfinished.write_bytes(head + self._processor.serialized_model_proto())
 
     @classmethod
-    def load(cls, path: str | os.PathLike) -> "SubwordVocabulary":
+    def load(cls, path: str | os.PathLike[str]) -> "SubwordVocabulary":
         """Loads a vocabulary from a file of `save`; see there for an example.
 
         Args:
@@ -247,7 +248,7 @@ class SubwordVocabulary:
 
 
 def load_vocabulary(
-    path: str | os.PathLike, tokenizer: Tokenizer | None = None
+    path: str | os.PathLike[str], tokenizer: Tokenizer | None = None
 ) -> Vocabulary | SubwordVocabulary | MarianVocabulary:
     """Loads a `Vocabulary`, `SubwordVocabulary` or `MarianVocabulary` from a file.
 
@@ -273,16 +274,18 @@ def load_vocabulary(
     who = "load_vocabulary"
     expected = "name a file that `Vocabulary.save` or `SubwordVocabulary.save` wrote"
     content = _read(who, path)
+    kind: type[Any]
+    parts: tuple[Any, ...]
     if content.startswith(MARIAN_FILE) and tokenizer is None:
         return MarianVocabulary.load(path)
     if content.lstrip().startswith(b"{"):
-        kind, content = Vocabulary, read_words(who, path, tokenizer, expected)
+        kind, parts = Vocabulary, read_words(who, path, tokenizer, expected)
     elif tokenizer is not None:
         _checks.fail(who, "tokenizer", "be omitted for a file of subwords", tokenizer)
     else:
-        kind, content = SubwordVocabulary, _parts(content)
+        kind, parts = SubwordVocabulary, _parts(content)
     try:
-        return kind(*content)
+        return kind(*parts)
     except ValueError:
         return _checks.fail(who, "path", expected, str(path))
 
@@ -300,19 +303,20 @@ def keeps_text(vocabulary: SubwordVocabulary) -> bool:
     return b"\n\x08identity" in vocabulary._processor.serialized_model_proto()  # the rule's name
 
 
-def symbol_pattern(symbols: Sequence[str]) -> re.Pattern:
+def symbol_pattern(symbols: Sequence[str]) -> re.Pattern[str]:
     """A pattern of one group that matches the symbols, the longest first, as sentencepiece does."""
     longest_first = sorted(symbols, key=len, reverse=True)
     return re.compile(f"({'|'.join(map(re.escape, longest_first)) or '(?!)'})")
 
 
-def plain_text(sentence: str, normalization: str | None, symbol: re.Pattern) -> str:
+def plain_text(sentence: str, normalization: str | None, symbol: re.Pattern[str]) -> str:
     """The sentence with single spaces, without characters that sentencepiece rejects, and
     normalized between its symbols.
     """
     if normalization is not None:
         parts = symbol.split(sentence)  # symbols have odd places
-        parts[::2] = (unicodedata.normalize(normalization, part) for part in parts[::2])
+        form: Any = normalization
+        parts[::2] = (unicodedata.normalize(form, part) for part in parts[::2])
         sentence = "".join(parts)
     sentence = sentence.translate(_RESERVED)
     # An unpaired surrogate, as from a terminal of another encoding, becomes "?".
@@ -387,7 +391,7 @@ def _train(lines: list[str], size: int, characters: str, symbols: list[str]) -> 
     return model.getvalue()
 
 
-def _read(who: str, path: str | os.PathLike) -> bytes:
+def _read(who: str, path: str | os.PathLike[str]) -> bytes:
     path = _checks.path(who, "path", path)
     if not os.path.isfile(path):
         _checks.fail(who, "path", "name an existing file", str(path), error=FileNotFoundError)

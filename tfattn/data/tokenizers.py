@@ -94,7 +94,7 @@ class Moses:
     language: str
     lowercase: bool = False
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         language = self.language
         if not isinstance(language, str) or not re.fullmatch("[a-z]{2,3}", language):
             _checks.fail("Moses", "language", 'be a language code such as "en"', language)
@@ -125,7 +125,7 @@ class Moses:
 
 
 @functools.cache
-def _tools(language: str) -> tuple:
+def _tools(language: str) -> tuple[Any, ...]:
     sacremoses = _optional.find("sacremoses", "text", "Moses")
     return (
         sacremoses.MosesPunctNormalizer(language),
@@ -176,7 +176,7 @@ def join(tokenizer: Tokenizer | None, words: Sequence[str]) -> str:
     return getattr(tokenizer, "join", " ".join)(words)
 
 
-def to_json(tokenizer: Tokenizer) -> dict[str, Any] | str:
+def to_json(tokenizer: Any) -> dict[str, Any] | str:
     """The settings of a tokenizer of this package, or the name of any other."""
     for name, kind in _KINDS.items():
         if type(tokenizer) is kind:
@@ -219,7 +219,7 @@ def _unknown(**settings: Any) -> None:
     raise TypeError("a tokenizer of another version")
 
 
-_KINDS = {"Characters": Characters, "Moses": Moses}
+_KINDS: dict[str, type[Any]] = {"Characters": Characters, "Moses": Moses}
 
 
 def lacks_spaces(sentences: Iterable[str]) -> str | None:

@@ -39,7 +39,7 @@ def swapped_words(source: str, target: str) -> list[tuple[int, int]]:
     """
     source = _checks.string("swapped_words", "source", source)
     target = _checks.string("swapped_words", "target", target)
-    source_pairs = list(itertools.pairwise(source.split()))
+    source_pairs: list[tuple[str | None, str | None]] = list(itertools.pairwise(source.split()))
     swaps = []
     for t, (noun, adjective) in enumerate(itertools.pairwise(target.split())):
         translated = _ADJECTIVES.get(adjective), _NOUNS.get(noun)

@@ -159,11 +159,12 @@ class Vocabulary:
                 for word in words
                 if word in self._ids or not (word.isspace() or word == tokenizers.SPACE)
             ]
-        ids = (self._ids.get(word, self.unknown_id) for word in words)
+        found = (self._ids.get(word, self.unknown_id) for word in words)
         # `_ids` includes the special words, which are unknown words in a text.
-        ids = [index if index >= len(_SPECIAL_WORDS) else self.unknown_id for index in ids]
+        ids = [index if index >= len(_SPECIAL_WORDS) else self.unknown_id for index in found]
         if self.tokenizer is None and self.unknown_id in ids:
-            unknown, known = [], []
+            unknown: list[str] = []
+            known: list[str] = []
             for word, index in zip(words, ids, strict=True):
                 (unknown if index == self.unknown_id else known).append(word)
             if tokenizers.is_whole_sentence(unknown, known):
@@ -189,7 +190,7 @@ class Vocabulary:
         words = [self.words[index] for index in written_ids("Vocabulary.decode", self, ids)]
         return tokenizers.join(self.tokenizer, words)
 
-    def save(self, path: str | os.PathLike) -> None:
+    def save(self, path: str | os.PathLike[str]) -> None:
         """Saves the vocabulary as a JSON file, for `load`.
 
         The file includes `Characters` and `Moses`, but only the name of your own tokenizer, which
@@ -206,7 +207,7 @@ class Vocabulary:
             [4, 5]
         """
         path = _checks.path("Vocabulary.save", "path", path)
-        content = {"words": self.words[len(_SPECIAL_WORDS) :]}
+        content: dict[str, Any] = {"words": self.words[len(_SPECIAL_WORDS) :]}
         if self.tokenizer is not None:
             content["tokenizer"] = tokenizers.to_json(self.tokenizer)
         # An unpaired surrogate has no UTF-8 encoding: it is written as an escape, valid in JSON.
@@ -215,7 +216,7 @@ class Vocabulary:
             unfinished.write_bytes(text.encode("utf-8", "backslashreplace"))
 
     @classmethod
-    def load(cls, path: str | os.PathLike) -> "Vocabulary":
+    def load(cls, path: str | os.PathLike[str]) -> "Vocabulary":
         """Loads a vocabulary from a file of `save`; see there for an example.
 
         Args:
@@ -243,8 +244,8 @@ def written_ids(who: str, vocabulary: Any, ids: Iterable[int]) -> Iterator[int]:
 
 
 def read_words(
-    who: str, path: str | os.PathLike, tokenizer: Tokenizer | None, expected: str
-) -> tuple[list, Tokenizer | None]:
+    who: str, path: str | os.PathLike[str], tokenizer: Tokenizer | None, expected: str
+) -> tuple[list[Any], Tokenizer | None]:
     """The words and tokenizer of a JSON file; `expected` describes the file in errors."""
     path = _checks.path(who, "path", path)
     if not os.path.isfile(path):

@@ -1,7 +1,7 @@
 """Trained models to look at, in files of this package. `python -m tfattn.examples` trains them."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tfattn import _checks
 from tfattn.models.transformer import Transformer
@@ -9,7 +9,9 @@ from tfattn.models.transformer import Transformer
 if TYPE_CHECKING:
     from tfattn.data.vocabulary import Vocabulary
 
-SIZES = {"grammar": {"num_layers": 2, "width": 128, "num_heads": 4, "hidden_dim": 256}}
+SIZES: dict[str, dict[str, Any]] = {
+    "grammar": {"num_layers": 2, "width": 128, "num_heads": 4, "hidden_dim": 256}
+}
 FOLDER = Path(__file__).parent
 
 
@@ -35,8 +37,10 @@ def load_example(name: str) -> "tuple[Transformer, Vocabulary, Vocabulary]":
         _checks.fail("load_example", "name", f"be one of {list(SIZES)}", name)
     from tfattn.data.vocabulary import Vocabulary
 
-    words = [Vocabulary.load(FOLDER / f"{name}.{side}.json") for side in ("source", "target")]
-    model = Transformer(*map(len, words), dropout=0.1, **SIZES[name])
+    source, target = (
+        Vocabulary.load(FOLDER / f"{name}.{side}.json") for side in ("source", "target")
+    )
+    model = Transformer(len(source), len(target), dropout=0.1, **SIZES[name])
     model.build_for_any()
     model.load_weights(FOLDER / f"{name}.weights.h5")
-    return model, *words
+    return model, source, target

@@ -20,17 +20,18 @@ PAIRS = 8_000
 
 def write(run: Path, folder: Path) -> None:
     """Writes the files of the example from a run of the translator."""
-    model, words = Folder(run).load_model()
-    half = Transformer(*map(len, words), dropout=0.1, **SIZES["grammar"], dtype="float16")
+    model, (source, target) = Folder(run).load_model()
+    sizes = SIZES["grammar"]
+    half = Transformer(len(source), len(target), dropout=0.1, **sizes, dtype="float16")
     half.build_for_any()
     half.set_weights(model.get_weights())
     half.save_weights(folder / "grammar.weights.h5", overwrite=True)
-    for side, vocabulary in zip(("source", "target"), words, strict=True):
+    for side, vocabulary in (("source", source), ("target", target)):
         vocabulary.save(folder / f"grammar.{side}.json")
     model.set_weights(half.get_weights())
     _, held_out = data.split_pairs(data.toy_translation(PAIRS))
     sources, references = zip(*held_out, strict=True)
-    found = translate(model, sources, *words)
+    found = translate(model, sources, source, target)
     exact = np.mean([ours == theirs for ours, theirs in zip(found, references, strict=True)])
     bleu = training.corpus_bleu(found, references)
     print(f"BLEU {bleu:.2f}, {exact:.1%} of {len(found)} held-out sentences to the letter")

@@ -7,20 +7,26 @@ import sys
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from tfattn._files import replacing
 from tfattn._program import INTERRUPTED, restore_interrupts
-from tfattn.exercises import LANGUAGES, check, get, names
+from tfattn.exercises import check, get, names
+from tfattn.exercises.exercise import LANGUAGES
 
 FAILED = 1  # argparse exits with 2 for invalid arguments
 
 
-def _parser():
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m tfattn.exercises",
         description="Exercises on attention that check themselves. Without a command: lists them.",
     )
-    language = {"choices": LANGUAGES, "default": "en", "help": "of all texts (default: en)"}
+    language: dict[str, Any] = {
+        "choices": LANGUAGES,
+        "default": "en",
+        "help": "of all texts (default: en)",
+    }
     parser.add_argument("--language", **language)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     for name, words in (
@@ -40,7 +46,7 @@ def _parser():
     return parser
 
 
-def _list(language):
+def _list(language: str) -> None:
     exercises = [get(name) for name in names()]
     for tutorial, group in itertools.groupby(exercises, lambda exercise: exercise.tutorial):
         print(tutorial)
@@ -48,7 +54,7 @@ def _list(language):
             print(f"  {exercise.name:24}{exercise.title.of(language)}")
 
 
-def _open(name, language):
+def _open(name: str, language: str) -> None:
     path = Path(f"{name}.py")
     text = get(name).stub(language)
     if path.exists():
@@ -58,13 +64,13 @@ def _open(name, language):
     print(path)
 
 
-def _hint(name, number, language):
+def _hint(name: str, number: int, language: str) -> None:
     hints = get(name).hints
     for place, hint in enumerate(hints[: max(number, 1)], 1):
         print(f"{place}/{len(hints)}  {hint.of(language)}")
 
 
-def _check(target, language):
+def _check(target: str, language: str) -> bool:
     path = Path(target if target.endswith(".py") else f"{target}.py")
     if not target.endswith(".py"):
         get(target)
@@ -74,7 +80,7 @@ def _check(target, language):
         found = runpy.run_path(str(path))
     except Exception as error:  # the file's own
         frames = traceback.extract_tb(error.__traceback__)
-        lines = [each.lineno for each in frames if each.filename == str(path)] or ["?"]
+        lines: list[Any] = [each.lineno for each in frames if each.filename == str(path)] or ["?"]
         line = error.lineno if isinstance(error, SyntaxError) else lines[-1]
         raise ValueError(f"{path}, line {line}: {type(error).__name__}: {error}") from None
     answers = [name for name in names() if callable(found.get(name))]

@@ -3,10 +3,10 @@
 import numpy as np
 
 from tfattn.exercises.arrays import floats
-from tfattn.exercises.exercise import Text, exercise
+from tfattn.exercises.exercise import Cases, Text, exercise
 
 
-def _tokens(rng):
+def _tokens(rng: np.random.Generator) -> Cases:
     for batch, tokens, width in ((2, 3, 5), (3, 5, 2), (1, 1, 7)):
         yield (
             2 + 3 * floats(rng, batch, tokens, width),
@@ -42,14 +42,14 @@ def _tokens(rng):
     ),
     draw=_tokens,
 )
-def layer_norm(x, gamma, beta, epsilon):
+def layer_norm(x: np.ndarray, gamma: np.ndarray, beta: np.ndarray, epsilon: float) -> np.ndarray:
     x = x.astype("float64")
     centered = x - x.mean(axis=-1, keepdims=True)
     variance = (centered**2).mean(axis=-1, keepdims=True)
     return centered / np.sqrt(variance + epsilon) * gamma + beta
 
 
-def _branches(rng):
+def _branches(rng: np.random.Generator) -> Cases:
     for batch, tokens, width in ((2, 3, 5), (3, 5, 2), (1, 1, 7)):
         x, output = floats(rng, batch, tokens, width), floats(rng, batch, tokens, width)
         yield x, 1 + 2 * output
@@ -76,5 +76,5 @@ def _branches(rng):
     ),
     draw=_branches,
 )
-def add_norm(x, output):
+def add_norm(x: np.ndarray, output: np.ndarray) -> np.ndarray:
     return layer_norm.oracle(x + output, 1.0, 0.0, 1e-5)

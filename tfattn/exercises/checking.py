@@ -86,7 +86,9 @@ def fault(
     return None
 
 
-def _fault_of_case(exercise, function, inputs):
+def _fault_of_case(
+    exercise: Exercise, function: Callable[..., Any], inputs: tuple[Any, ...]
+) -> _Fault | None:
     mine = copy.deepcopy(inputs)
     try:
         with np.errstate(all="ignore"):
@@ -103,7 +105,7 @@ def _fault_of_case(exercise, function, inputs):
     return _difference(exercise.oracle(*inputs), given, exercise.tolerance)
 
 
-def _raised(function, error):
+def _raised(function: Callable[..., Any], error: Exception) -> _Fault:
     file = getattr(getattr(function, "__code__", None), "co_filename", None)
     lines = [
         frame.lineno
@@ -116,7 +118,7 @@ def _raised(function, error):
     return _Fault("raised_at", {"error": text, "line": lines[-1]})
 
 
-def _difference(wanted, given, tolerance):
+def _difference(wanted: Any, given: Any, tolerance: float) -> _Fault | None:
     if not isinstance(wanted, tuple):
         return _difference_of_one(wanted, given, tolerance, None)
     if not isinstance(given, tuple | list) or len(given) != len(wanted):
@@ -129,7 +131,9 @@ def _difference(wanted, given, tolerance):
     return None
 
 
-def _difference_of_one(wanted, given, tolerance, which):
+def _difference_of_one(
+    wanted: Any, given: Any, tolerance: float, which: dict[str, int] | None
+) -> _Fault | None:
     wanted, array = np.asarray(wanted), _array(given)
     if array is None:
         return _Fault("array", {"which": which, "given": type(given).__name__})
@@ -147,7 +151,7 @@ def _difference_of_one(wanted, given, tolerance, which):
     return _Fault("value", {**facts, "index": index}) if index else _Fault("scalar", facts)
 
 
-def _array(given):
+def _array(given: Any) -> np.ndarray | None:
     """A result as a NumPy array; None for what is none."""
     try:
         if hasattr(given, "dtype") and not isinstance(given, np.ndarray | np.generic):
@@ -163,7 +167,7 @@ def _array(given):
     return array if array.dtype.kind in "biufc" else None
 
 
-def _differs(wanted, given, tolerance):
+def _differs(wanted: np.ndarray, given: np.ndarray, tolerance: float) -> np.ndarray:
     if wanted.dtype.kind != "f":
         return wanted != given
     wanted, given = wanted.astype("float64"), given.astype("float64")
@@ -172,7 +176,7 @@ def _differs(wanted, given, tolerance):
     return ~(near & np.isfinite(given)) & (given != wanted)
 
 
-def _short(wanted, given):
+def _short(wanted: Any, given: Any) -> tuple[str, str]:
     """Both numbers as text, with as many digits as tell them apart."""
     if wanted.dtype.kind != "f":
         return str(wanted), str(given)
@@ -180,7 +184,7 @@ def _short(wanted, given):
     return next((pair for pair in pairs if pair[0] != pair[1]), pairs[-1])
 
 
-def _described(exercise, inputs):
+def _described(exercise: Exercise, inputs: tuple[Any, ...]) -> str:
     """The inputs in words: shapes of arrays, values of numbers."""
     words = []
     for argument, value in zip(exercise.arguments, inputs, strict=True):
@@ -189,7 +193,9 @@ def _described(exercise, inputs):
     return ", ".join(words)
 
 
-def _is_constant(exercise, function, cases):
+def _is_constant(
+    exercise: Exercise, function: Callable[..., Any], cases: list[tuple[Any, ...]]
+) -> bool:
     """Whether a function returns the same for all cases, though the answers differ."""
     try:
         with np.errstate(all="ignore"):
@@ -200,13 +206,16 @@ def _is_constant(exercise, function, cases):
     return _all_equal(results) and not _all_equal(wanted)
 
 
-def _all_equal(results):
+def _all_equal(results: list[Any]) -> bool:
     first, *others = (
         [_array(part) for part in (result if isinstance(result, tuple) else (result,))]
         for result in results
     )
     return all(
         len(first) == len(other)
-        and all(x is not None and np.array_equal(x, y) for x, y in zip(first, other, strict=True))
+        and all(
+            x is not None and y is not None and np.array_equal(x, y)
+            for x, y in zip(first, other, strict=True)
+        )
         for other in others
     )

@@ -3,10 +3,10 @@
 import numpy as np
 
 from tfattn.exercises.arrays import floats, softmax
-from tfattn.exercises.exercise import Text, exercise
+from tfattn.exercises.exercise import Cases, Text, exercise
 
 
-def _logits(rng):
+def _logits(rng: np.random.Generator) -> Cases:
     for batch, tokens, vocabulary in ((2, 5, 7), (3, 2, 5), (1, 1, 3)):
         targets = rng.integers(1, vocabulary, size=(batch, tokens)).astype("int32")
         if batch > 1:
@@ -49,14 +49,14 @@ def _logits(rng):
     ),
     draw=_logits,
 )
-def masked_loss(logits, targets):
+def masked_loss(logits: np.ndarray, targets: np.ndarray) -> float:
     logits = logits.astype("float64") - logits.max(axis=-1, keepdims=True)
     log_probabilities = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
     losses = -np.take_along_axis(log_probabilities, targets[..., None], axis=-1)[..., 0]
     return losses[targets != 0].mean()
 
 
-def _caches(rng):
+def _caches(rng: np.random.Generator) -> Cases:
     for batch, past, width in ((2, 3, 5), (3, 5, 2), (1, 1, 4), (2, 0, 3)):
         x, keys, values = (floats(rng, batch, *size, width) for size in ((), (past,), (past,)))
         yield x, keys, values, *(floats(rng, width, width) for _ in range(3))
@@ -93,14 +93,21 @@ def _caches(rng):
     ),
     draw=_caches,
 )
-def decoder_step(x, keys, values, w_query, w_key, w_value):
+def decoder_step(
+    x: np.ndarray,
+    keys: np.ndarray,
+    values: np.ndarray,
+    w_query: np.ndarray,
+    w_key: np.ndarray,
+    w_value: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     keys = np.concatenate([keys, (x @ w_key)[:, None]], axis=1)
     values = np.concatenate([values, (x @ w_value)[:, None]], axis=1)
     scores = np.einsum("bd,bsd->bs", x.astype("float64") @ w_query, keys) / np.sqrt(x.shape[-1])
     return np.einsum("bs,bsd->bd", softmax(scores), values), keys, values
 
 
-def _parts(rng):
+def _parts(rng: np.random.Generator) -> Cases:
     for queries, width in ((3, 5), (5, 2), (1, 4)):
         yield tuple(floats(rng, *size) for size in ((queries, width), (queries,)) * 2)
     output, other = floats(rng, 3, 5), floats(rng, 3, 5)
@@ -145,14 +152,16 @@ def _parts(rng):
     ),
     draw=_parts,
 )
-def merge_parts(output_a, log_sum_a, output_b, log_sum_b):
+def merge_parts(
+    output_a: np.ndarray, log_sum_a: np.ndarray, output_b: np.ndarray, log_sum_b: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     log_sums = np.stack([log_sum_a, log_sum_b], axis=-1).astype("float64")  # (T, 2)
     weights = softmax(log_sums, log_sums > -np.inf)
     output = weights[:, :1] * output_a + weights[:, 1:] * output_b
     return output, np.logaddexp(log_sums[:, 0], log_sums[:, 1])
 
 
-def _beams(rng):
+def _beams(rng: np.random.Generator) -> Cases:
     for beams, vocabulary in ((3, 7), (2, 5), (1, 4), (5, 5)):
         log_probs = np.log(softmax(2 * floats(rng, beams, vocabulary))).astype("float32")
         yield 2 * floats(rng, beams) - 5, log_probs
@@ -193,14 +202,16 @@ def _beams(rng):
     ),
     draw=_beams,
 )
-def beam_step(scores, log_probs):
+def beam_step(
+    scores: np.ndarray, log_probs: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     totals = (scores[:, None].astype("float64") + log_probs).ravel()
     best = np.argsort(-totals, kind="stable")[: len(scores)]
     parents, tokens = np.divmod(best, log_probs.shape[1])
     return totals[best], parents, tokens
 
 
-def _probabilities(rng):
+def _probabilities(rng: np.random.Generator) -> Cases:
     for vocabulary, mass in ((5, 0.6), (7, 0.9), (11, 0.5), (1, 0.8), (4, 0.01)):
         yield rng.dirichlet(np.ones(vocabulary)).astype("float32"), mass
     yield rng.permutation(np.array([0.5, 0.3, 0.15, 0.05], "float32")), 0.7
@@ -233,7 +244,7 @@ def _probabilities(rng):
     ),
     draw=_probabilities,
 )
-def nucleus(probabilities, mass):
+def nucleus(probabilities: np.ndarray, mass: float) -> np.ndarray:
     order = np.argsort(-probabilities, kind="stable")
     before = np.cumsum(probabilities[order].astype("float64")) - probabilities[order]
     kept = np.where(before < mass, probabilities[order], 0.0)
@@ -242,7 +253,7 @@ def nucleus(probabilities, mass):
     return result
 
 
-def _choices(rng):
+def _choices(rng: np.random.Generator) -> Cases:
     for queries, keys, width in ((3, 5, 2), (5, 2, 3), (1, 7, 4), (4, 4, 4)):
         yield floats(rng, queries, keys), floats(rng, keys, width)
 
@@ -266,11 +277,11 @@ def _choices(rng):
     ),
     draw=_choices,
 )
-def hard_attention(scores, values):
+def hard_attention(scores: np.ndarray, values: np.ndarray) -> np.ndarray:
     return values[scores.argmax(axis=1)]
 
 
-def _rewards(rng):
+def _rewards(rng: np.random.Generator) -> Cases:
     for keys in (5, 2, 7, 3):
         yield floats(rng, keys), int(rng.integers(keys)), round(float(rng.normal() + 2), 2), 0.5
 
@@ -302,5 +313,5 @@ def _rewards(rng):
     ),
     draw=_rewards,
 )
-def choice_gradient(scores, choice, reward, baseline):
+def choice_gradient(scores: np.ndarray, choice: int, reward: float, baseline: float) -> np.ndarray:
     return (reward - baseline) * (np.eye(len(scores))[choice] - softmax(scores))

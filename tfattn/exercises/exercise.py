@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 LANGUAGES = ("en", "zh")
+Cases = Iterator[tuple[Any, ...]]  # the inputs of each case
 
 
 class Text(NamedTuple):
@@ -31,7 +32,7 @@ _STUB = '''"""{title}
 import numpy as np
 
 
-def {name}{signature}:
+def {name}({arguments}):
     raise NotImplementedError
 '''
 _COMMANDS = Text(
@@ -68,7 +69,7 @@ class Exercise(NamedTuple):
     title: Text
     statement: Text
     hints: tuple[Text, ...]
-    draw: Callable[[np.random.Generator], Iterator[tuple[Any, ...]]]
+    draw: Callable[[np.random.Generator], Cases]
     oracle: Callable[..., Any]
     tolerance: float = 1e-4
 
@@ -88,7 +89,7 @@ class Exercise(NamedTuple):
             statement=textwrap.dedent(self.statement.of(language)).strip(),
             commands=_COMMANDS.of(language).format(name=self.name, tutorial=self.tutorial),
             name=self.name,
-            signature=inspect.signature(self.oracle),
+            arguments=", ".join(self.arguments),
         )
 
     def praise(self, language: str = "en") -> str:

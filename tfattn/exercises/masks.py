@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from tfattn.exercises.exercise import Text, exercise
+from tfattn.exercises.exercise import Cases, Text, exercise
 
 
-def _squares(rng):
+def _squares(rng: np.random.Generator) -> Cases:
     yield from ((5, 5), (3, 5), (1, 4), (1, 1))
     queries = int(rng.integers(2, 6))
     yield queries, queries + int(rng.integers(1, 6))
@@ -37,12 +37,12 @@ def _squares(rng):
     ),
     draw=_squares,
 )
-def causal_mask(num_queries, num_keys):
+def causal_mask(num_queries: int, num_keys: int) -> np.ndarray:
     places = np.arange(num_queries)[:, None] + num_keys - num_queries
     return np.arange(num_keys) <= places
 
 
-def _padding(rng):
+def _padding(rng: np.random.Generator) -> Cases:
     for batch, keys in ((2, 5), (3, 7), (1, 1)):
         yield rng.integers(1, keys + 1, size=batch).astype("int32"), keys
     yield np.array([3, 0, 5], "int32"), 5
@@ -70,11 +70,11 @@ def _padding(rng):
     ),
     draw=_padding,
 )
-def padding_mask(valid_lens, num_keys):
+def padding_mask(valid_lens: np.ndarray, num_keys: int) -> np.ndarray:
     return np.arange(num_keys) < valid_lens[:, None, None]
 
 
-def _windows(rng):
+def _windows(rng: np.random.Generator) -> Cases:
     yield from ((5, 5, 2), (7, 7, 3), (3, 7, 3), (1, 4, 2), (4, 4, 9), (3, 3, 1))
     queries = int(rng.integers(2, 6))
     yield queries, queries + int(rng.integers(1, 6)), int(rng.integers(2, 4))
@@ -104,7 +104,7 @@ def _windows(rng):
     ),
     draw=_windows,
 )
-def sliding_window_mask(num_queries, num_keys, size):
+def sliding_window_mask(num_queries: int, num_keys: int, size: int) -> np.ndarray:
     places = np.arange(num_queries)[:, None] + num_keys - num_queries
     distances = places - np.arange(num_keys)
     return (distances >= 0) & (distances < size)

@@ -3,12 +3,12 @@
 import numpy as np
 
 from tfattn.exercises.arrays import floats, softmax
-from tfattn.exercises.exercise import Text, exercise
+from tfattn.exercises.exercise import Cases, Text, exercise
 
 
-def _one_query(rng):
-    for keys in (5, 7, 1):
-        yield floats(rng, 4), floats(rng, keys, 4), floats(rng, keys, 2)
+def _one_query(rng: np.random.Generator) -> Cases:
+    for size in (5, 7, 1):
+        yield floats(rng, 4), floats(rng, size, 4), floats(rng, size, 2)
     query, keys = 4000 * floats(rng, 4), floats(rng, 3, 4)
     keys[0] = np.sign(query)  # a score too large for the exponential
     yield query, keys, floats(rng, 3, 2)
@@ -45,12 +45,12 @@ def _one_query(rng):
     ),
     draw=_one_query,
 )
-def attention_pooling(query, keys, values):
+def attention_pooling(query: np.ndarray, keys: np.ndarray, values: np.ndarray) -> np.ndarray:
     scores = keys.astype("float64") @ query / np.sqrt(len(query))
     return softmax(scores) @ values
 
 
-def _points(rng):
+def _points(rng: np.random.Generator) -> Cases:
     for queries, keys, bandwidth, shift in ((3, 5, 0.5, 0), (7, 2, 2.0, 0), (1, 4, 0.3, 0)):
         yield floats(rng, queries) + np.float32(shift), floats(rng, keys), bandwidth
     yield floats(rng, 2) + np.float32(40), floats(rng, 5), 0.5
@@ -91,12 +91,12 @@ def _points(rng):
     ),
     draw=_points,
 )
-def gaussian_weights(queries, keys, bandwidth):
+def gaussian_weights(queries: np.ndarray, keys: np.ndarray, bandwidth: float) -> np.ndarray:
     u = (queries[:, None].astype("float64") - keys) / bandwidth
     return softmax(-(u**2) / 2)
 
 
-def _own_points(rng):
+def _own_points(rng: np.random.Generator) -> Cases:
     for size, bandwidth in ((5, 0.5), (7, 2.0), (2, 1.0), (3, 0.01)):
         yield floats(rng, size), bandwidth
 
@@ -130,12 +130,12 @@ def _own_points(rng):
     ),
     draw=_own_points,
 )
-def leave_one_out_weights(x, bandwidth):
+def leave_one_out_weights(x: np.ndarray, bandwidth: float) -> np.ndarray:
     u = (x[:, None].astype("float64") - x) / bandwidth
     return softmax(-(u**2) / 2, ~np.eye(len(x), dtype=bool))
 
 
-def _labeled_points(rng):
+def _labeled_points(rng: np.random.Generator) -> Cases:
     for size, bandwidth in ((5, 0.5), (7, 2.0), (2, 1.0)):
         yield floats(rng, size), floats(rng, size), bandwidth
 
@@ -161,11 +161,11 @@ def _labeled_points(rng):
     ),
     draw=_labeled_points,
 )
-def leave_one_out_error(x, y, bandwidth):
+def leave_one_out_error(x: np.ndarray, y: np.ndarray, bandwidth: float) -> float:
     return np.mean((leave_one_out_weights.oracle(x, bandwidth) @ y - y) ** 2)
 
 
-def _near_and_far(rng):
+def _near_and_far(rng: np.random.Generator) -> Cases:
     for queries, keys, bandwidth in ((3, 5, 1.0), (7, 2, 2.0), (1, 4, 1.5)):
         yield floats(rng, queries), floats(rng, keys), floats(rng, keys), bandwidth
     yield np.array([0, 9, 0.5], "float32"), floats(rng, 4), floats(rng, 4), 1.5
@@ -197,14 +197,16 @@ def _near_and_far(rng):
     ),
     draw=_near_and_far,
 )
-def epanechnikov_mean(queries, keys, values, bandwidth):
+def epanechnikov_mean(
+    queries: np.ndarray, keys: np.ndarray, values: np.ndarray, bandwidth: float
+) -> np.ndarray:
     u = (queries[:, None].astype("float64") - keys) / bandwidth
     weights = np.maximum(1 - u**2, 0)
     total = weights.sum(axis=1)
     return weights @ values / np.where(total == 0, 1, total)
 
 
-def _batches(rng):
+def _batches(rng: np.random.Generator) -> Cases:
     for batch, queries, keys in ((2, 3, 5), (3, 5, 2), (1, 1, 7), (2, 3, 3)):
         yield floats(rng, batch, queries, keys), floats(rng, batch, keys, 4)
 
@@ -233,5 +235,5 @@ def _batches(rng):
     ),
     draw=_batches,
 )
-def weighted_sums(weights, values):
+def weighted_sums(weights: np.ndarray, values: np.ndarray) -> np.ndarray:
     return np.einsum("bts,bsd->btd", weights.astype("float64"), values)

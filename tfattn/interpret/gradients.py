@@ -30,7 +30,7 @@ class HeadCall(NamedTuple):
     gate: np.ndarray | None
 
 
-def linear_map(layer: keras.layers.Layer, name: str) -> keras.layers.Layer | None:
+def linear_map(layer: keras.layers.Layer, name: str) -> Any:
     """A linear map of an attention layer: `name` in this package, elsewhere also `_name`."""
     return getattr(layer, name, getattr(layer, f"_{name}", None))
 
@@ -83,10 +83,11 @@ def calls_of_heads(
 class _Notes:
     """Notes inputs and outputs of the calls of a linear map."""
 
-    def __init__(self):
-        self.inputs, self.outputs = [], []
+    def __init__(self) -> None:
+        self.inputs: list[Tensor] = []
+        self.outputs: list[Tensor] = []
 
-    def __call__(self, call: Callable, inputs: Tensor) -> Tensor:
+    def __call__(self, call: Callable[[Tensor], Tensor], inputs: Tensor) -> Tensor:
         self.inputs.append(inputs)
         self.outputs.append(call(inputs))
         return self.outputs[-1]
@@ -102,12 +103,12 @@ class _Adding:
     def __init__(self, added: list[Tensor]):
         self.added = iter(added)
 
-    def __call__(self, call: Callable, inputs: Tensor) -> Tensor:
+    def __call__(self, call: Callable[[Tensor], Tensor], inputs: Tensor) -> Tensor:
         return call(inputs + next(self.added))
 
 
 @contextlib.contextmanager
-def _computed(layer: keras.layers.Layer | None, function: Callable) -> Iterator[None]:
+def _computed(layer: keras.layers.Layer | None, function: Callable[..., Tensor]) -> Iterator[None]:
     """Has `function(call, inputs)` compute the calls of a layer; without a layer does nothing."""
     if layer is None:
         yield
@@ -124,7 +125,9 @@ def _computed(layer: keras.layers.Layer | None, function: Callable) -> Iterator[
         del vars(layer)["call"]
 
 
-def _gradients(who: str, function: Callable, tensors: list[Tensor]) -> list[Tensor]:
+def _gradients(
+    who: str, function: Callable[[list[Tensor]], Tensor], tensors: list[Tensor]
+) -> list[Tensor]:
     """The gradients of a scalar function of tensors."""
     backend = keras.backend.backend()
     if backend == "tensorflow":
@@ -153,5 +156,5 @@ def _gradients(who: str, function: Callable, tensors: list[Tensor]) -> list[Tens
     raise ValueError(f"{who}: no gradients on {backend}; use TensorFlow, JAX or PyTorch")
 
 
-def _array(tensor: Tensor | None) -> np.ndarray | None:
+def _array(tensor: Tensor | None) -> Any:
     return None if tensor is None else ops.convert_to_numpy(ops.cast(tensor, "float32"))

@@ -156,21 +156,24 @@ def gradient_times_attention(
     for layer, calls in found.items():
         for number, call in enumerate(calls):
             path = f"{layer}:{number}" if number else layer
-            seen = weights.get(path)
-            fits = seen is not None and call.values is not None
-            if not fits or not seen.ndim == call.values.ndim == call.outputs.ndim == 4:
+            seen, values = weights.get(path), call.values
+            if (
+                seen is None
+                or values is None
+                or not seen.ndim == values.ndim == call.outputs.ndim == 4
+            ):
                 expected = "have layers of (B, T, D) whose weights and values can be seen"
                 _checks.fail(who, "model", expected, path)
             gradient = call.gradient if call.gate is None else call.gradient * call.gate
             # A key head belongs to H/G heads in a row.
-            groups = call.outputs.shape[2] // call.values.shape[2]
-            values = np.repeat(call.values, groups, axis=2)
+            groups = call.outputs.shape[2] // values.shape[2]
+            values = np.repeat(values, groups, axis=2)
             result[path] = seen * np.einsum("bthv,bshv->bhts", gradient, values)
     return result
 
 
 def _calls(
-    who: str, model: keras.layers.Layer, inputs: Any, objective: Callable
+    who: str, model: keras.layers.Layer, inputs: Any, objective: Callable[[Any], Tensor]
 ) -> dict[str, list[HeadCall]]:
     """The calls of each layer with heads, by its path."""
     if not callable(objective):

@@ -1,6 +1,7 @@
 """Summaries of attention weights."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -41,7 +42,7 @@ def attention_rollout(weights: Mapping[str, ArrayLike], residual: float = 0.5) -
     """
     who = "attention_rollout"
     residual = _checks.probability(who, "residual", residual)
-    rollout = None
+    rollout: Any = None
     for path, layer in _by_head(who, weights).items():
         mixed = layer.mean(axis=1)  # (B, T, T)
         shape = mixed.shape[:1] + mixed.shape[-1:] * 2 if rollout is None else rollout.shape
@@ -101,7 +102,7 @@ def head_entropy(
     return entropies
 
 
-def _by_head(who: str, weights: Mapping[str, ArrayLike]) -> dict[str, np.ndarray]:
+def _by_head(who: str, weights: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """The weights by layer as float64 `(B, H, T, S)`."""
     _checks.mapping(who, "weights", weights)
     if not weights:

@@ -76,10 +76,10 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     def __init__(
         self,
         kernel: str = "gaussian",
-        bandwidth: float | Sequence | np.ndarray | None = None,
+        bandwidth: float | Sequence[Any] | np.ndarray | None = None,
         metric: str = "each",
         degree: int = 0,
-        categorical: str | Sequence = "from_dtype",
+        categorical: str | Sequence[Any] = "from_dtype",
         empty: str = "nearest",
         leave_out: str | None = None,
     ):
@@ -96,7 +96,7 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     ) -> "KernelRegressor":
         """Keeps the points and chooses the bandwidth, unless it is given."""
         columns = self._categorical_columns(X)
-        categories: dict[int, np.ndarray] = dict.fromkeys(columns)
+        categories: dict[int, Any] = dict.fromkeys(columns)
         X, y = self._checked(X, categories, y=y)
         regression = _Regression(
             self.kernel,
@@ -108,7 +108,8 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             self.leave_out or ("point" if columns else "place"),
         )
         names = getattr(self, "feature_names_in_", None)
-        self.regression_ = regression.fit(X, y, sample_weight, names=names)
+        regression.fit(X, y, sample_weight, names=names)
+        self.regression_ = regression
         self.categories_ = categories
         self.bandwidth_ = self.regression_.current_bandwidth()
         return self
@@ -215,11 +216,11 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         return columns
 
 
-def _names(X: ArrayLike) -> list[str] | None:
+def _names(X: Any) -> list[str] | None:
     return [str(name) for name in X.columns] if hasattr(X, "columns") else None
 
 
-def _with_numpy_dtypes(X: ArrayLike, categories: Container[int]) -> ArrayLike:
+def _with_numpy_dtypes(X: Any, categories: Container[int]) -> Any:
     """A data frame with NumPy dtypes in place of sparse and nullable ones, and NaN for missing
     numbers; pandas cannot convert every mix of these dtypes.
     """
@@ -236,12 +237,12 @@ def _with_numpy_dtypes(X: ArrayLike, categories: Container[int]) -> ArrayLike:
     return X
 
 
-def _check_numbers(X: ArrayLike, names: list[str] | None) -> None:
+def _check_numbers(X: Any, names: list[str] | None) -> None:
     """Refuses words and dates, which NumPy would cast to numbers."""
     if getattr(getattr(X, "dtype", None), "kind", "O") in "biufc":
         return
     is_frame = hasattr(X, "iloc")
-    table = X if is_frame or hasattr(X, "dtype") else np.array(X, dtype=object)
+    table: Any = X if is_frame or hasattr(X, "dtype") else np.array(X, dtype=object)
     for column in range(table.shape[1] if len(table.shape) == 2 else 0):
         values = np.asarray(table.iloc[:, column] if is_frame else table[:, column])
         if values.dtype.kind in "biufc":

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -76,9 +77,7 @@ class Frame:
         """x in scaled units, with one-hot categories."""
         return Queries(self.scaled(x), one_hot(self.codes(x), self.counts))
 
-    def metric(
-        self, who: str, bandwidth: float | Sequence | Array, argument: str = "bandwidth"
-    ) -> Metric:
+    def metric(self, who: str, bandwidth: ArrayLike, argument: str = "bandwidth") -> Metric:
         """A bandwidth in the units of the columns, as a metric.
 
         Raises:
@@ -137,19 +136,19 @@ class Frame:
         return result
 
 
-def has_matrix(bandwidth: object) -> bool:
+def has_matrix(bandwidth: Any) -> bool:
     """Whether a bandwidth is a matrix H, or the pair (H, λ)."""
     pair = isinstance(bandwidth, tuple | list) and len(bandwidth) == 2
     return _rank(bandwidth[0] if pair and _rank(bandwidth[0]) == 2 else bandwidth) == 2
 
 
-def _matrix_and_widths(bandwidth: Array | Sequence) -> tuple[ArrayLike, ArrayLike]:
+def _matrix_and_widths(bandwidth: Any) -> tuple[ArrayLike, ArrayLike]:
     if _rank(bandwidth) == 2:
         return bandwidth, np.zeros(0)
     return bandwidth[0], bandwidth[1]
 
 
-def _rank(value: object) -> int | None:
+def _rank(value: Any) -> int | None:
     """The rank of an array; None for other values, such as a pair of two shapes."""
     try:
         return np.ndim(value)

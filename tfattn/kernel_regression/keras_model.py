@@ -84,9 +84,9 @@ class NadarayaWatsonRegressor(keras.Model):
         self.shared_bandwidth = _checks.boolean(WHO, "shared_bandwidth", shared_bandwidth)
         self.empty = _Regression(kernel, empty=empty).empty
         self._score = scores.log_kernel(kernels.get(kernel))
-        self.points = None  # x, (N, D)
-        self.heights = None  # y, (N, V) or (N,)
-        self.width = None  # the bandwidth in use, () or (D,)
+        self.points: Any = None  # x, (N, D)
+        self.heights: Any = None  # y, (N, V) or (N,)
+        self.width: Any = None  # the bandwidth in use, () or (D,)
         self.compile(loss="mean_squared_error")
 
     def fit(self, x: ArrayLike, y: ArrayLike, verbose: Any = None) -> keras.callbacks.History:
@@ -161,7 +161,7 @@ class NadarayaWatsonRegressor(keras.Model):
 
     def export(
         self,
-        filepath: str | PathLike,
+        filepath: str | PathLike[str],
         format: str = "tf_saved_model",
         verbose: bool | None = None,
         input_signature: Any = None,
@@ -215,7 +215,7 @@ class NadarayaWatsonRegressor(keras.Model):
         query, key = query[None] / h, key[None] / h
         return attend(query=query, value=heights[None], key=key, score=_gaussian)[0]
 
-    def _fitted(self) -> tuple:
+    def _fitted(self) -> tuple[Any, ...]:
         return self.points, self.heights, self.width
 
     def _build(self, *shapes: Shape) -> None:

@@ -11,6 +11,7 @@ Aitchison, Aitken 1976.
 import numbers
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -75,7 +76,7 @@ class Kernel:
         for argument in ("smooth", "pointed", "box_sums"):
             _checks.boolean(who, argument, getattr(self, argument))
 
-    def __reduce__(self) -> tuple:
+    def __reduce__(self) -> str | tuple[Any, ...]:
         if _BY_NAME.get(self.name) is self:
             return get, (self.name,)  # by name, since its lambdas cannot be pickled
         return object.__reduce_ex__(self, 2)
@@ -101,7 +102,12 @@ def _over_root(numerator: Array, s: Array) -> Array:
     return np.divide(numerator, u, out=np.zeros_like(u), where=u > 0)
 
 
-def _compact(name, inside, slope, **facts):
+def _compact(
+    name: str,
+    inside: Callable[[Array], Array],
+    slope: Callable[[Array, Array], Array],
+    **facts: Any,
+) -> Kernel:
     """A kernel that is `inside(min(s, 1))` up to u = 1 and 0 from there on."""
 
     def value(s: Array) -> Array:
@@ -117,7 +123,13 @@ def _compact(name, inside, slope, **facts):
     return Kernel(name, 1.0, log, value, checked_slope, **facts)
 
 
-def _endless(name, log, slope, reach, **facts):
+def _endless(
+    name: str,
+    log: Callable[[Array], Array],
+    slope: Callable[[Array, Array], Array],
+    reach: Callable[[Array, float], Array],
+    **facts: Any,
+) -> Kernel:
     return Kernel(name, np.inf, log, lambda s: np.exp(log(s)), slope, reach=reach, **facts)
 
 

@@ -68,7 +68,7 @@ def leave_one_out(
         accurate, rows = np.flatnonzero(fast.accurate), np.flatnonzero(~fast.accurate)
         errors = fast.value[accurate] - points.y[accurate]
         error += float(importance[accurate] @ np.square(errors).sum(1))
-        if gradient:
+        if fast.change is not None:
             by_map[0, 0] -= importance[accurate] @ np.sum(errors * fast.change[accurate], axis=1)
     elif not gradient and degree == 0 and points.is_line and np.isinf(kernel.support):
         value = few_neighbors(kernel, metric, points)

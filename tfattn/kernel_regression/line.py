@@ -81,7 +81,7 @@ def sums(key: Array, channels: Array, query: Array, powers: int) -> Array:
         -1, tuned.TERMS, width
     )
     moments = moments.transpose(1, 0, 2)  # (P, boxes, V)
-    local = np.zeros((powers * tuned.TERMS, count, width))
+    local: Array = np.zeros((powers * tuned.TERMS, count, width))
     between = np.concatenate([_between_boxes(power) for power in range(powers)], axis=1)
     for distance, matrix in enumerate(between):
         near = np.ascontiguousarray(moments[:, distance : distance + count])

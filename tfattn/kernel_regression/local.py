@@ -32,7 +32,7 @@ class LocalFit(NamedTuple):
 
     def equivalent(self) -> Array | float:
         """`(r, k)`, the factor from shares to the equivalent weights of the heights."""
-        if self.lean is None:
+        if self.lean is None or self.x is None:
             return 1.0
         factor = self.lean @ self.x.T
         factor += 1.0 - np.sum(self.center * self.lean, axis=1)[:, None]
@@ -42,7 +42,7 @@ class LocalFit(NamedTuple):
         """`(r, k)`: Σ_v errors[r, v] · (y[k, v] − the local fit of row r at key k)."""
         product = errors @ y.T
         product -= np.sum(errors * self.mean, axis=1)[:, None]
-        if self.slope is not None:
+        if self.slope is not None and self.x is not None:
             along = np.einsum("rdv,rv->rd", self.slope, errors)
             product -= along @ self.x.T
             product += np.sum(along * self.center, axis=1)[:, None]

@@ -47,7 +47,7 @@ def fit_near(kernel: Kernel, metric: Metric, points: Points, queries: Queries) -
 
     def sums(place: tuple[slice, slice]) -> tuple[slice, Array]:
         squared = squares(*place)
-        if np.isinf(kernel.support):
+        if np.isinf(kernel.support) or kernel.value is None:
             weights = kernel.log(squared)
             np.maximum(weights, tuned.LOWEST_LOG, out=weights)
             np.exp(weights, out=weights)

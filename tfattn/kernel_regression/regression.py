@@ -3,7 +3,7 @@
 import copy
 import numbers
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -16,6 +16,7 @@ from tfattn.kernel_regression.smoother import Smoother
 from tfattn.kernel_regression.threads import one_blas_thread
 
 Array = np.ndarray
+Option = TypeVar("Option", str, int)
 
 
 class Band(NamedTuple):
@@ -92,7 +93,7 @@ class KernelRegression:
     def __init__(
         self,
         kernel: str | kernels.Kernel = "gaussian",
-        bandwidth: float | Sequence | Array | None = None,
+        bandwidth: float | Sequence[Any] | Array | None = None,
         metric: str = "each",
         degree: int = 0,
         categorical: Sequence[int] = (),
@@ -189,7 +190,7 @@ class KernelRegression:
         """The bandwidth in use, in the units of x and in the form of `bandwidth`: a number, one per
         column, a matrix, or (H, λ).
         """
-        self._check_fitted()
+        self._fitted()
         given = self.bandwidth is not None
         whole = has_matrix(self.bandwidth) if given else self.metric == "full"
         return self.frame.bandwidth(self.chosen, whole)
@@ -228,7 +229,7 @@ class KernelRegression:
         for tile, fit in self._smoother.fits(queries):
             rows[tile.rows, tile.keys] = tile.share * fit.equivalent()
         whole = np.zeros((len(queries), self.count))
-        whole[:, self.kept[self.points.order]] = rows
+        whole[:, self.kept[self._fitted().order]] = rows
         return whole[back]
 
     @one_blas_thread
@@ -245,8 +246,7 @@ class KernelRegression:
         """Each point predicted from all others, in the order of `fit`, without points of
         weight 0.
         """
-        self._check_fitted()
-        points = self.points
+        points = self._fitted()
         if len(points) < 2:
             expected = "hold at least two points, to leave one out"
             _checks.fail(self._who, self._x, expected, len(points))
@@ -321,11 +321,11 @@ class KernelRegression:
 
     @property
     def _smoother(self) -> Smoother:
-        return Smoother(self.kernel, self.chosen, self.points, self.degree, self.empty)
+        return Smoother(self.kernel, self.chosen, self._fitted(), self.degree, self.empty)
 
     def _queries(self, x: ArrayLike) -> tuple[Queries, Array]:
         """(Queries, sorted if they lie on a line; the indices that restore their order)."""
-        self._check_fitted()
+        points = self._fitted()
         found = arrays.table(self._who, self._x, x)
         if found.size == 0 and np.ndim(x) < 2:
             found = np.empty((0, self.frame.width))
@@ -334,7 +334,7 @@ class KernelRegression:
             expected = f"have the {self.frame.width} columns of the training points"
             _checks.fail(self._who, self._x, expected, x.shape)
         queries = self.frame.queries(x)
-        if not self.points.is_line:
+        if not points.is_line:
             return queries, np.arange(len(x))
         order = np.argsort(queries.x[:, 0], kind="stable")
         return queries.take(order), np.argsort(order)
@@ -364,7 +364,7 @@ class KernelRegression:
         low, high = (np.full(value.shape, end(self.heights, 0)) for end in (np.min, np.max))
         # With unbounded support all heights have weight. In large planes finding the range would
         # take longer than the means.
-        if np.isfinite(self.kernel.support) and not near.is_faster(self.points, queries):
+        if np.isfinite(self.kernel.support) and not near.is_faster(self._fitted(), queries):
             for tile in self._smoother.tiles(queries, left):
                 heights = self.heights[tile.keys]
                 some = tile.share.any(axis=1)
@@ -375,7 +375,7 @@ class KernelRegression:
                 high[tile.rows][some] = greatest.max(axis=1, initial=-np.inf)
         return np.clip(value, low, high)
 
-    def _squared(self, value: Array | float) -> Array | float:
+    def _squared(self, value: Any) -> Any:
         """Squares of heights in the units of y; inf on overflow."""
         with np.errstate(over="ignore"):
             return value * np.float64(self.y_scale) * self.y_scale
@@ -386,14 +386,15 @@ class KernelRegression:
     def _shaped(self, value: Array) -> Array:
         return value[:, 0] if self.is_flat else value
 
-    def _check_fitted(self) -> None:
+    def _fitted(self) -> Points:
         if self.points is None:
             expected = "`fit` must come before a prediction. Received: no points yet"
             raise ValueError(f"{self._who}: {expected}")
+        return self.points
 
-    def _one_of(self, argument: str, value: object, allowed: tuple) -> object:
+    def _one_of(self, argument: str, value: Option, allowed: tuple[Option, ...]) -> Option:
         known = isinstance(value, str | int | np.integer) and not isinstance(value, bool)
         if not known or value not in allowed:
-            known = ", ".join(repr(option) for option in allowed)
-            _checks.fail(self._who, argument, f"be one of {known}", value)
+            options = ", ".join(repr(option) for option in allowed)
+            _checks.fail(self._who, argument, f"be one of {options}", value)
         return value

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -39,8 +40,8 @@ class Smoother:
             fast = line.fit_line(self.metric, points, queries.x[:, 0], self.degree)
             value, rows = fast.value, np.flatnonzero(~fast.accurate)
         elif self.degree == 0 and near.is_faster(points, queries):
-            fast = near.fit_near(self.kernel, self.metric, points, queries)
-            value, rows = fast.value, np.flatnonzero(~fast.accurate)
+            found = near.fit_near(self.kernel, self.metric, points, queries)
+            value, rows = found.value, np.flatnonzero(~found.accurate)
         for tile, fit in self.fits(queries.take(rows)):
             value[rows[tile.rows]] = fit.value
         # Rounding must not make a mean of squares negative.
@@ -100,7 +101,7 @@ class Smoother:
         """`(M, V)`: a local constant of the squared noise."""
         return self._of_other_heights(noise**2, degree=0).at(queries)
 
-    def _of_other_heights(self, y: Array, **changes: int) -> "Smoother":
+    def _of_other_heights(self, y: Array, **changes: Any) -> "Smoother":
         return dataclasses.replace(self, points=dataclasses.replace(self.points, y=y), **changes)
 
     def asymptotic(self, queries: Queries, level: float) -> Bounds:
@@ -166,6 +167,7 @@ def _slope_of_constant(tile: Tile, points: Points, fit: LocalFit) -> Array:
     query, key = tile.query_u - middle, tile.key_u - middle
     products = (key[:, :, None] * y[:, None, :]).reshape(len(key), key.shape[1] * y.shape[1])
     mixed = (tile.slope @ products).reshape(len(query), key.shape[1], y.shape[1])
-    pull = tile.slope @ y - fit.value * tile.slope.sum(axis=1, keepdims=True)  # (r, V)
+    slopes = tile.slope.sum(axis=1, keepdims=True)  # type: ignore[union-attr]
+    pull = tile.slope @ y - fit.value * slopes  # (r, V)
     away = mixed - (tile.slope @ key)[:, :, None] * fit.value[:, None, :]
     return 2.0 * (query[:, :, None] * pull[:, None, :] - away)

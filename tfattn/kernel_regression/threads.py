@@ -8,9 +8,10 @@ import contextlib
 import functools
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
-Function = TypeVar("Function", bound=Callable)
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
 _lock = threading.Lock()
 _inside = 0  # number of running calls
 _limit: Any = None
@@ -49,11 +50,11 @@ def _one() -> Iterator[None]:
                 _limit = None
 
 
-def one_blas_thread(function: Function) -> Function:
+def one_blas_thread(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
     """Decorates a function to run with BLAS in one thread."""
 
     @functools.wraps(function)
-    def alone(*args: Any, **kwargs: Any) -> Any:
+    def alone(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
         with _one():
             return function(*args, **kwargs)
 

@@ -7,7 +7,7 @@ import collections
 import concurrent.futures
 import os
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -16,6 +16,8 @@ from tfattn.kernel_regression.kernels import Kernel
 from tfattn.kernel_regression.points import Metric, Points, Queries
 
 Array = np.ndarray
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 class Tile(NamedTuple):
@@ -73,12 +75,14 @@ def tiles(
     yield from parallel_map(tile, places, pairs)
 
 
-def parallel_map(function: Callable, items: Iterable, pairs: int) -> Iterator:
+def parallel_map(
+    function: Callable[[Item], Result], items: Iterable[Item], pairs: int
+) -> Iterator[Result]:
     """`map`, in threads for many pairs."""
     return map(function, items) if pairs < tuned.THREADED_PAIRS else _in_threads(function, items)
 
 
-def _in_threads(function: Callable, items: Iterable) -> Iterator:
+def _in_threads(function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
     """`map`, a few items ahead in threads: NumPy releases the GIL in long loops."""
     workers = min(_cores(), tuned.MAX_THREADS)
     if workers == 1:
@@ -86,7 +90,7 @@ def _in_threads(function: Callable, items: Iterable) -> Iterator:
         return
     pool = concurrent.futures.ThreadPoolExecutor(workers)
     try:
-        waiting: collections.deque = collections.deque()
+        waiting: collections.deque[concurrent.futures.Future[Result]] = collections.deque()
         for item in items:
             waiting.append(pool.submit(function, item))
             if len(waiting) > workers:
@@ -137,7 +141,7 @@ class Squares:
 def _category_logs(
     metric: Metric, points: Points, queries: Queries, rows: slice, keys: slice
 ) -> Array | None:
-    if queries.hot is None:
+    if queries.hot is None or points.places.hot is None:
         return None
     gain, base = metric.category_logs(points.counts)
     return (queries.hot[rows] * gain) @ points.places.hot[keys].T + base
@@ -153,7 +157,7 @@ def shares(
     nearest: bool = False,
 ) -> tuple[Array, Array | None, Array]:
     """(Weights whose rows sum to 1, their slopes, whether each row is empty)."""
-    if np.isinf(kernel.support):
+    if np.isinf(kernel.support) or kernel.value is None:
         weight = kernel.log(squared)
         if logs is not None:
             weight += logs

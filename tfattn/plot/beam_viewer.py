@@ -44,5 +44,5 @@ def beam_viewer(
     return Viewer(page.filled("beams.html", steps, title), "Beam viewer")
 
 
-def _to_json(beam: Beam) -> dict:
+def _to_json(beam: Beam) -> dict[str, Any]:
     return {**beam._asdict(), "score": round(beam.score, 3)}

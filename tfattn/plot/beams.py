@@ -131,8 +131,8 @@ def read_trace(
             for k in exist
         ]
         tokens, parents, scores, kept = (arrays[name][step] for name in CANDIDATES)
-        others = np.flatnonzero(~kept & (scores > -np.inf))
-        others = others[np.argsort(-scores[others], kind="stable")][:left_out]
+        left = np.flatnonzero(~kept & (scores > -np.inf))
+        left = left[np.argsort(-scores[left], kind="stable")][:left_out]
         others = [
             Beam(
                 _word_of_candidate(word, step, arrays, parents[m], tokens[m]),
@@ -140,14 +140,16 @@ def read_trace(
                 float(scores[m]),
                 died=True,
             )
-            for m in others
+            for m in left
         ]
         found.append((beams, others))
-        places = {beam: place for place, beam in enumerate(exist)}
+        places = {beam: place for place, beam in enumerate(exist.tolist())}
     return found
 
 
-def _word_of_candidate(word, step, arrays, parent, token):
+def _word_of_candidate(
+    word: Callable[[int], str], step: int, arrays: dict[str, np.ndarray], parent: int, token: int
+) -> str:
     """The word of a candidate; for a complete hypothesis, its end."""
     while step and arrays["ended"][step - 1][parent]:
         token, step = arrays["tokens"][step - 1][parent], step - 1
@@ -177,7 +179,7 @@ def _by_id(who: str, words: Any) -> Callable[[int], str]:
         return lambda token: str(words(int(token)))
     words = _checks.strings(who, "words", words)
 
-    def word(token):
+    def word(token: int) -> str:
         if token >= len(words):
             _checks.fail(who, "words", f"have a word for each token, including {token}", len(words))
         return words[token]
@@ -203,13 +205,20 @@ def _width(beams: list[Beam]) -> float:
 
 
 def _write(
-    axes: canvas.Axes, place: tuple, words: str, color: str, size: float, ha: str = "center"
+    axes: canvas.Axes,
+    place: tuple[float, float],
+    words: str,
+    color: str,
+    size: float,
+    ha: str = "center",
 ) -> None:
     options = {"ha": ha, "va": "center", "color": color, "fontsize": size}
     axes.text(*place, words, parse_math=False, **options)
 
 
-def _box(axes: canvas.Axes, place: tuple, width: float, beam: Beam, color: str) -> None:
+def _box(
+    axes: canvas.Axes, place: tuple[float, float], width: float, beam: Beam, color: str
+) -> None:
     """Draws a token and the score of its beam."""
     patches = _optional.find("matplotlib.patches", "plot", WHO)
     x, y = place
@@ -234,7 +243,12 @@ def _box(axes: canvas.Axes, place: tuple, width: float, beam: Beam, color: str) 
 
 
 def _line(
-    axes: canvas.Axes, start: tuple, end: tuple, color: str, width: float, style: str
+    axes: canvas.Axes,
+    start: tuple[float, float],
+    end: tuple[float, float],
+    color: str,
+    width: float,
+    style: str,
 ) -> None:
     """Draws a curve from a beam to its successor."""
     paths = _optional.find("matplotlib.path", "plot", WHO)

@@ -3,7 +3,7 @@
 import math
 import unicodedata
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -27,7 +27,7 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\", "----", "++++")
 
 
-def pick(choices: Sequence, number: int) -> Any:
+def pick(choices: Sequence[Any], number: int) -> Any:
     """`choices[number]`, cycling."""
     return choices[number % len(choices)]
 
@@ -151,7 +151,7 @@ def whole_numbers(axis: Axis) -> None:
 def word_ticks(
     axis: Axis,
     labels: Sequence[str],
-    places: Sequence[float] | None = None,
+    places: Sequence[float] | np.ndarray | None = None,
     size: float = SMALL,
     room: float | None = None,
     rotated: bool | None = None,
@@ -188,8 +188,16 @@ def longest(words: Iterable[str] | None) -> int:
     return max(map(letters, words or ()), default=0)
 
 
+@overload
+def labels(who: str, argument: str, value: Iterable[Any], count: int, item: str) -> list[str]: ...
+
+
+@overload
+def labels(who: str, argument: str, value: None, count: int, item: str) -> None: ...
+
+
 def labels(
-    who: str, argument: str, value: Iterable | None, count: int, item: str
+    who: str, argument: str, value: Iterable[Any] | None, count: int, item: str
 ) -> list[str] | None:
     """`value` as `count` strings."""
     if value is None:

@@ -1,7 +1,7 @@
 """Grids of colored cells."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -67,6 +67,14 @@ def edges(centers: np.ndarray) -> np.ndarray:
         return centers[0] + np.array([-0.5, 0.5])
     middles = (centers[1:] + centers[:-1]) / 2
     return np.concatenate([[2 * centers[0] - middles[0]], middles, [2 * centers[-1] - middles[-1]]])
+
+
+@overload
+def increasing(who: str, argument: str, value: ArrayLike, count: int, item: str) -> np.ndarray: ...
+
+
+@overload
+def increasing(who: str, argument: str, value: None, count: int, item: str) -> None: ...
 
 
 def increasing(

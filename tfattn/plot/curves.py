@@ -106,7 +106,7 @@ def _xs_by_name(
 def _covered(xs: dict[str, np.ndarray], named: dict[str, np.ndarray]) -> set[str]:
     """Curves that coincide with a later curve; they are drawn wider to stay visible."""
 
-    def alike(name, other):
+    def alike(name: str, other: str) -> bool:
         pairs = (xs[name], xs[other]), (named[name], named[other])
         return all(len(a) == len(b) and np.allclose(a, b, rtol=0.01, atol=0) for a, b in pairs)
 

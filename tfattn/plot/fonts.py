@@ -45,7 +45,7 @@ def fit(artist: Any) -> None:
     If no installed font has the characters, a warning names a font to install.
     """
     text = _optional.find("matplotlib.text", "plot", "tfattn.plot")
-    lacking = set()
+    lacking: set[str] = set()
     for words in artist.findobj(text.Text):
         if words.get_text().isascii():
             continue
@@ -125,7 +125,7 @@ def _installed(fresh: bool) -> list[Any]:
                 continue
     places = {family: place for place, family in enumerate(PREFERRED)}
 
-    def order(font):
+    def order(font: Any) -> tuple[int, int, str, str]:
         place = places.get(font.name, len(places))
         return place, abs(_weight(font.weight) - REGULAR), font.name, font.fname
 
@@ -140,7 +140,8 @@ def _add_regular(font: Any) -> None:
     matplotlib would log a line at each use of a font with only a medium weight.
     """
     manager = _optional.find("matplotlib.font_manager", "plot", "tfattn.plot")
-    if _weight(font.weight) != REGULAR and dataclasses.is_dataclass(font):
+    irregular = _weight(font.weight) != REGULAR and dataclasses.is_dataclass(font)
+    if irregular:
         manager.fontManager.ttflist.append(dataclasses.replace(font, weight=REGULAR))
 
 

@@ -107,7 +107,7 @@ def heatmaps(
         # The last row may be incomplete: the lowest heatmap of each column has the labels.
         below = number + columns >= count
         _tick(axes.xaxis, column_labels, column_values, width, shown=below, rotated=rotated)
-        if written:
+        if number_format:
             _write_numbers(drawn, panel, number_format, row_values, column_values)
     if count == 1:
         grid[0].set_xlabel(x_label, fontsize=canvas.MEDIUM)
@@ -138,8 +138,8 @@ def _panel_size(
     written: list[str],
 ) -> tuple[float, float]:
     """Width and height of a heatmap in inches, with room for its numbers and title."""
-    *_, height, width = shape
-    largest = max(height, width)
+    *_, tall, wide = shape
+    largest = max(tall, wide)
     cell = min(3.0 / largest, 0.6)
     if labeled:
         # Minimum size for words along an axis; with many heatmaps side by side, some words are left
@@ -149,7 +149,7 @@ def _panel_size(
     if written:
         cell = max(cell, canvas.LETTER * canvas.longest(written) + 0.08)
     height, width = (
-        max(cell * cells, 0.5) for cells in (height, width)
+        max(cell * cells, 0.5) for cells in (tall, wide)
     )  # square, with a minimum size
     return max(width + 0.15, 0.08 * canvas.longest(titles)), height
 

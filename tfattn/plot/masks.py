@@ -87,7 +87,7 @@ def _pictures(masks: Any, queries: int | None, keys: int | None) -> np.ndarray:
     return np.concatenate([one.reshape(-1, *size) for one in found])
 
 
-def _is_matrix(masks: Sequence) -> bool:
+def _is_matrix(masks: Sequence[Any]) -> bool:
     """Whether these are the rows of one array instead of masks."""
     return bool(masks) and not hasattr(masks[0], "dense") and np.ndim(masks[0]) == 1
 

@@ -6,18 +6,19 @@ import html
 import importlib.resources
 import json
 import re
+from typing import Any
 
 
-def filled(template: str, data: dict | list, title: str) -> str:
+def filled(template: str, data: dict[str, Any] | list[Any], title: str) -> str:
     """Fills a template of this folder with data and a title."""
     return fill(_read(template), data, title)
 
 
-def fill(text: str, data: dict | list, title: str) -> str:
+def fill(text: str, data: dict[str, Any] | list[Any], title: str) -> str:
     """Fills the text of a template with data, a title, and the fingerprint of its one script."""
     # The page's policy permits only the template's own script.
-    script = re.search(r"<script>(.*?)</script>", text, re.DOTALL)[1]
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    script: Any = re.search(r"<script>(.*?)</script>", text, re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(script[1].encode()).digest()).decode()
     written = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     for sign in "<>&":  # a word must not end the data's element
         written = written.replace(sign, f"\\u{ord(sign):04x}")

@@ -1,6 +1,7 @@
 """Surfaces over two inputs, as colors with contour lines."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -112,7 +113,7 @@ def _contours(
 
 def _dots(axes: canvas.Axes, points: np.ndarray, drawn: cells.Cells) -> None:
     bounds = axes.get_xlim(), axes.get_ylim()
-    colors = {"color": "white"}
+    colors: dict[str, Any] = {"color": "white"}
     if points.shape[1] == 3:
         colors = {"c": points[:, 2], "cmap": drawn.cmap, "norm": drawn.norm}
     x, y = points[:, :2].T

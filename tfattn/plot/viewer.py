@@ -3,7 +3,7 @@
 import html
 import os
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -39,7 +39,7 @@ class Viewer:
         self.page = page
         self.name = name
 
-    def save(self, path: str | os.PathLike) -> None:
+    def save(self, path: str | os.PathLike[str]) -> None:
         """Saves the page as a single HTML file, which needs no network.
 
         Args:
@@ -150,13 +150,13 @@ def _matrices(weights: Mapping[str, ArrayLike], row: int) -> dict[str, np.ndarra
     return matrices
 
 
-def _views(matrices: dict[str, np.ndarray], words: dict[str, list[str]]) -> list[dict]:
+def _views(matrices: dict[str, np.ndarray], words: dict[str, list[str]]) -> list[dict[str, Any]]:
     """The layers of each view, without padding."""
     target = "target" if "target" in words else "source"
     names = {"source": "source", "target": target}
     names["target_in"] = "target_in" if "target_in" in words else target
     kinds = _kinds(matrices, single="target" not in words)
-    views = {}
+    views: dict[str, dict[str, Any]] = {}
     for (path, matrix), kind in zip(matrices.items(), kinds, strict=True):
         queries, keys = (names[side] for side in VIEWS[kind])
         for argument, size in ((queries, matrix.shape[1]), (keys, matrix.shape[2])):
@@ -178,7 +178,7 @@ def _kinds(matrices: dict[str, np.ndarray], single: bool) -> list[str]:
     shapes = [matrix.shape[1:] for matrix in matrices.values()]
     # Weights that are not square belong to cross-attention, and have both padded sizes.
     sizes = next((shape for shape in shapes if shape[0] != shape[1]), ())
-    kinds = []
+    kinds: list[str | None] = []
     for path, shape in zip(matrices, shapes, strict=True):
         if shape[0] != shape[1]:
             kinds.append("cross")
