@@ -47,15 +47,13 @@ def checked_settings(who: str, ids: Ids, return_state: bool) -> Settings:
         # A shrinking batch has no fixed shape, which XLA and exports need: inside a function of the
         # caller every row stays to the end.
         drop_done_rows = tf.executing_eagerly()
-    return Settings(
-        *(_checks.non_negative_int(who, name, token) for name, token in ids._asdict().items()),
-        _checks.boolean(who, "return_state", return_state),
-        drop_done_rows,
-    )
+    tokens = ids._asdict().items()
+    ids = Ids(*(_checks.non_negative_int(who, name, token) for name, token in tokens))
+    return Settings(*ids, _checks.boolean(who, "return_state", return_state), drop_done_rows)
 
 
 def checked_limits(
-    who: str, max_length: int | Sequence[int], batch_size: int | Tensor
+    who: str, max_length: int | Sequence[int] | np.ndarray, batch_size: int | Tensor
 ) -> np.integer | np.ndarray:
     """`max_length` as a NumPy integer, or integers `(B,)`."""
     if not isinstance(max_length, list | tuple) and np.ndim(max_length) == 0:

@@ -111,7 +111,7 @@ class BeamSearch(Search):
                 _checks.fail(who, "diverse", "be a DiverseBeams, or None", diverse)
             _checks.divides(who, "diverse", diverse.groups, "num_beams", num_beams)
         self.groups = None if diverse is None else diverse.groups
-        self.strength = None if diverse is None else float(diverse.strength)
+        self.strength: Any = None if diverse is None else float(diverse.strength)
         self.return_trace = _checks.boolean(who, "return_trace", return_trace)
 
     @property
@@ -119,7 +119,7 @@ class BeamSearch(Search):
         return None if self.groups is None else DiverseBeams(self.groups, self.strength)
 
     @property
-    def width(self) -> int:
+    def width(self) -> int:  # type: ignore[override]
         return self.num_beams
 
     def start(self, batch_size: int | Tensor, length: int) -> dict[str, Tensor]:

@@ -22,7 +22,7 @@ class Beams(NamedTuple):
     def of(self, here: slice, width: int) -> "Beams":
         """A slice of the `width` beams of each sentence."""
 
-        def sliced(tensor):
+        def sliced(tensor: Tensor) -> Tensor:
             return ops.reshape(ops.reshape(tensor, (-1, width))[:, here], (-1,))
 
         return Beams(*(None if tensor is None else sliced(tensor) for tensor in self))

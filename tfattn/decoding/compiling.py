@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 import keras
 
 from tfattn import _checks
-from tfattn._types import Step
+from tfattn._types import Step, Tensor
 
 # Keys are ids of step owners, since not every owner is hashable. An entry is freed with its owner.
-_compiled: dict[int, dict[Hashable, Callable]] = {}
+_compiled: dict[int, dict[Hashable, Callable[..., Any]]] = {}
 
 
-def compiled(search: Callable, step: Step, settings: Hashable) -> Callable:
+def compiled(search: Callable[..., Any], step: Step, settings: Hashable) -> Callable[..., Any]:
     """`search` with that step and those settings as a compiled function of tensors.
 
     Args:
@@ -36,7 +36,7 @@ def compiled(search: Callable, step: Step, settings: Hashable) -> Callable:
     if key not in of_owner:
         # A strong reference would keep the owner alive in the table for ever.
         is_method = hasattr(step, "__self__")
-        run = _Run(search, (weakref.WeakMethod if is_method else weakref.ref)(step), settings)
+        run: Any = _Run(search, (weakref.WeakMethod if is_method else weakref.ref)(step), settings)
         backend = keras.backend.backend()
         if backend == "tensorflow":
             import tensorflow as tf
@@ -51,11 +51,11 @@ def compiled(search: Callable, step: Step, settings: Hashable) -> Callable:
     return of_owner[key]
 
 
-def without_gradients(run: Callable) -> Callable:
+def without_gradients(run: Callable[..., Any]) -> Callable[..., Any]:
     """`run` on PyTorch without the graph that it would keep for gradients."""
     import torch
 
-    def call(*tensors):
+    def call(*tensors: Any) -> Any:
         with torch.no_grad():
             return run(*tensors)
 
@@ -69,7 +69,7 @@ class _Run:
     many searches that are each traced once.
     """
 
-    def __init__(self, search: Callable, step: weakref.ref, settings: Hashable):
+    def __init__(self, search: Callable[..., Any], step: weakref.ref[Step], settings: Hashable):
         self.search, self.step, self.settings = search, step, settings
         self.__name__ = search.__name__
 
@@ -80,16 +80,16 @@ class _Run:
 class _RecordReads(keras.StatelessScope):
     """A scope that records the variables that are read within it."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
-        self.variables = {}
+        self.variables: dict[int, keras.Variable] = {}
 
     def get_current_value(self, variable: keras.Variable) -> Any:
         self.variables[id(variable)] = variable
         return super().get_current_value(variable)
 
 
-def _compiled_by_jax(run: _Run) -> Callable:
+def _compiled_by_jax(run: _Run) -> Callable[..., Any]:
     """`run` for JAX, with the variables that the step reads as arguments.
 
     Tracing on JAX turns the values of variables into constants. A step's owner lists its variables;
@@ -97,10 +97,12 @@ def _compiled_by_jax(run: _Run) -> Callable:
     """
     import jax
 
-    read, known, results = {}, set(), {}
+    read: dict[int, keras.Variable] = {}
+    known: set[Hashable] = set()
+    results: dict[Hashable, _Layout] = {}
 
-    def variables():
-        owner = getattr(run.step(), "__self__", None)
+    def variables() -> list[keras.Variable]:
+        owner: Any = getattr(run.step(), "__self__", None)
         if not hasattr(owner, "variables"):
             return list(read.values())
         # Weights created within the trace would leak its tracers.
@@ -108,7 +110,7 @@ def _compiled_by_jax(run: _Run) -> Callable:
             _checks.fail("decoding", "step", "belong to a model that is built", run.step())
         return list(owner.variables)
 
-    def arrays_of_result(key, arrays):
+    def arrays_of_result(key: _Layout, arrays: list[Tensor]) -> list[Tensor]:
         """The arrays of a run's result; the layout of the rest is kept in `results`, by shapes."""
         result = run(*jax.tree.unflatten(key.structure, key.join(arrays)))
         leaves, structure = jax.tree.flatten(result)
@@ -116,11 +118,11 @@ def _compiled_by_jax(run: _Run) -> Callable:
         return arrays
 
     @functools.partial(jax.jit, static_argnums=0)
-    def traced(key, values, arrays):
+    def traced(key: _Layout, values: list[Tensor], arrays: list[Tensor]) -> list[Tensor]:
         with keras.StatelessScope(state_mapping=zip(variables(), values, strict=True)):
             return arrays_of_result(key, arrays)
 
-    def call(*tensors):
+    def call(*tensors: Any) -> Any:
         key, arrays = _Layout.of(*jax.tree.flatten(tensors))
         shapes = _shapes(key, arrays)
         if not hasattr(getattr(run.step(), "__self__", None), "variables") and shapes not in known:
@@ -134,7 +136,7 @@ def _compiled_by_jax(run: _Run) -> Callable:
     return call
 
 
-def _shapes(key: "_Layout", arrays: list) -> tuple:
+def _shapes(key: "_Layout", arrays: list[Tensor]) -> tuple[Any, ...]:
     """The key of a trace: layout, shapes and dtypes of the arrays."""
     return key, tuple((array.shape, array.dtype) for array in arrays)
 
@@ -143,17 +145,17 @@ class _Layout(NamedTuple):
     """The structure of a nest, and its leaves that are not arrays."""
 
     structure: Any
-    others: tuple  # (type, leaf) for each leaf, since 1 == True; None for an array
+    others: tuple[Any, ...]  # (type, leaf) for each leaf, since 1 == True; None for an array
 
     @classmethod
-    def of(cls, leaves: list, structure: Any) -> tuple["_Layout", list]:
+    def of(cls, leaves: list[Any], structure: Any) -> tuple["_Layout", list[Tensor]]:
         """(The layout, the arrays.)"""
         is_array = [hasattr(leaf, "shape") and hasattr(leaf, "dtype") for leaf in leaves]
         pairs = list(zip(leaves, is_array, strict=True))
         others = tuple(None if array else (type(leaf), leaf) for leaf, array in pairs)
         return cls(structure, others), [leaf for leaf, array in pairs if array]
 
-    def join(self, arrays: list) -> list:
+    def join(self, arrays: list[Tensor]) -> list[Any]:
         """All leaves, with these arrays."""
-        arrays = iter(arrays)
-        return [next(arrays) if other is None else other[1] for other in self.others]
+        left = iter(arrays)
+        return [next(left) if other is None else other[1] for other in self.others]

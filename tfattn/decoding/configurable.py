@@ -80,14 +80,14 @@ class Form(NamedTuple):
             _checks.fail(type(given).__name__, "tensors", expected, given.tensors)
         return form
 
-    def filled(self, tensors: dict[str, Tensor], **others: Any) -> Configurable:
+    def filled(self, tensors: dict[str, Tensor], **others: Any) -> Any:
         """The object with these tensors, and with attributes that only a run has."""
-        filled = object.__new__(self.kind)
+        filled: Any = object.__new__(self.kind)
         vars(filled).update(self.others, **tensors, **others)
         return filled
 
 
-def _types_in(values: tuple) -> tuple:
+def _types_in(values: tuple[Any, ...]) -> tuple[Any, ...]:
     """The type of each value, or the types within a tuple."""
     return tuple([type(v) if type(v) is not tuple else _types_in(v) for v in values])
 
@@ -96,8 +96,10 @@ def _without_arrays(value: Any) -> Any:
     """A table of ids as lists, without its filling."""
     if isinstance(value, np.ndarray) and value.ndim > 1:
         return [_without_arrays(row) for row in value]
+    if isinstance(value, np.ndarray) and value.ndim:
+        return value[value != NO_TOKEN].tolist()
     if isinstance(value, np.ndarray | np.generic):
-        return value[value != NO_TOKEN].tolist() if value.ndim else value.item()
+        return value.item()
     return list(value) if isinstance(value, tuple) else value
 
 

@@ -49,7 +49,7 @@ class DiverseBeams(Configurable):
     groups: int
     strength: float = 0.5
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         _checks.positive_int("DiverseBeams", "groups", self.groups)
         _checks.non_negative_number("DiverseBeams", "strength", self.strength)
 

@@ -47,6 +47,11 @@ class Ensemble:
     Source: Sutskever, Vinyals, Le 2014, arXiv:1409.3215, section 3.6.
     """
 
+    source_vocabulary_size: int | None
+    target_vocabulary_size: int | None
+    max_source_length: int | None
+    max_target_length: int | None
+
     def __init__(self, models: Sequence[Any]):
         who = "Ensemble"
         if not isinstance(models, list | tuple) or not models:
@@ -92,7 +97,9 @@ class Ensemble:
         options = {"max_length": max_length, **({"coverage": True} if coverage else {})}
         return _joined(tuple(model.encode(source, **options) for model in self.models))
 
-    def step(self, tokens: Any, position: Any, state: dict) -> tuple[Tensor, dict]:
+    def step(
+        self, tokens: Any, position: Any, state: dict[str, Any]
+    ) -> tuple[Tensor, dict[str, Any]]:
         """The log of the mean of the probabilities of the token after `position`.
 
         Args:
@@ -113,7 +120,7 @@ def _mean(logits: Sequence[Tensor]) -> Tensor:
     return ops.logsumexp(ops.stack(log_p), axis=0) - math.log(len(log_p))
 
 
-def _joined(states: tuple) -> dict[str, Any]:
+def _joined(states: tuple[Any, ...]) -> dict[str, Any]:
     """The state of all models, with the entries that a search reads."""
     state, first = {"models": states}, states[0] if isinstance(states[0], dict) else {}
     if "prompt" in first:

@@ -1,6 +1,6 @@
 """The state of a search: tokens, flags and the state of its rules."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 
@@ -11,7 +11,7 @@ from tfattn.decoding.state import take_rows
 class RuleState(NamedTuple):
     """The state of the rules of a search."""
 
-    states: tuple  # each rule's state: nested tensors (R, ...)
+    states: tuple[Any, ...]  # each rule's state: nested tensors (R, ...)
     at_end: Tensor  # float32 (R,), the rules' addition to the score of a hypothesis at its end
 
 
@@ -25,12 +25,12 @@ class Found(NamedTuple):
     stuck: Tensor  # bool (R,), whether the rules left the row no token, which ends it
     has_nan: Tensor  # bool (R,), whether scores of the row's sentence were NaN, which ends it
     own: dict[str, Tensor]  # the search's own tensors (R, ...), from `Search.start` and `choose`
-    rule_state: RuleState | tuple[()] = ()  # empty without rules
+    rule_state: Any = ()  # a RuleState; empty without rules
     prompt_continues: Tensor | tuple[()] = ()  # bool (R,), whether the prompt has a further token
 
     def of_rows(self, rows: Tensor | None) -> "Found":
         """A selection of rows; `own` is unchanged, since the search selects its rows itself."""
         taken = keras.tree.map_structure(
-            lambda tensor: take_rows(tensor, rows), self._replace(own=())
+            lambda tensor: take_rows(tensor, rows), self._replace(own={})
         )
         return taken._replace(own=self.own)

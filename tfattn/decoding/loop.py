@@ -4,6 +4,7 @@ A `search` here is a `tfattn.decoding.Search` as `run.Key.search` returns it: se
 tensors, and the settings of the run.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -75,8 +76,8 @@ def advance(
     size = ops.shape(logits)[-1]
     found, rows = _choose(search, logits, after, position, found, width)
     layout = StateLayout(state, after)
-    changing, constants = layout.split()
-    changing = tuple(take_rows(leaf, rows) for leaf in changing)
+    leaves, constants = layout.split()
+    changing = tuple(take_rows(leaf, rows) for leaf in leaves)
     if search.drop_done_rows and not is_first:
         changing = resized_pasts(changing, layout.past_lengths(whole))
     if search.width > width:
@@ -85,7 +86,9 @@ def advance(
             for leaf in constants
         ]
 
-    def one_step(position, found, changing, constants):
+    def one_step(
+        position: Tensor, found: Found, changing: tuple[Tensor, ...], constants: Sequence[Tensor]
+    ) -> tuple[Tensor, Found, tuple[Tensor, ...]]:
         """One step of every row: the next (position, found, changing)."""
         state = layout.join(changing, constants)
         logits, returned = step(found.tokens[:, :-1], position, state)
@@ -98,7 +101,7 @@ def advance(
         found, rows = _choose(search, logits, returned, position, found, search.width)
         return position + 1, found, tuple(take_rows(leaf, rows) for leaf in after)
 
-    def unfinished(position, found, changing):
+    def unfinished(position: Tensor, found: Found, changing: tuple[Tensor, ...]) -> Tensor:
         return ops.logical_and(position < until, ops.logical_not(ops.all(found.done)))
 
     carried = (position + 1, found, changing)
@@ -108,7 +111,9 @@ def advance(
         )
     else:
         position, found, changing = ops.while_loop(
-            unfinished, lambda *carried: one_step(*carried, constants), carried
+            unfinished,
+            lambda position, found, changing: one_step(position, found, changing, constants),
+            carried,
         )
     return position, found, layout.join(changing, constants) if keep else None, size
 
@@ -188,7 +193,7 @@ def _apply_rules(
 
 def _prompted(state: Any, position: Tensor) -> Tensor | None:
     """bool `(R,)`, the rows whose next token is in the prompt; None if the state has no prompt."""
-    prompt = state.get("prompt") if isinstance(state, dict) else None
+    prompt: Any = state.get("prompt") if isinstance(state, dict) else None
     if not ops.is_tensor(prompt) or len(prompt.shape) != 2:
         return None
     if "int" not in keras.backend.standardize_dtype(prompt.dtype):

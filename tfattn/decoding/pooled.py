@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from tfattn import _checks
@@ -76,7 +77,7 @@ class PooledBeamSearch(Search):
             _checks.fail(who, "rules", "hold no rule for `BeamSearch` alone", self.rules)
 
     @property
-    def width(self) -> int:
+    def width(self) -> int:  # type: ignore[override]
         return self.num_beams
 
     def start(self, batch_size: int | Tensor, length: int) -> dict[str, Tensor]:
@@ -173,7 +174,7 @@ class PooledBeamSearch(Search):
         self,
         step: Step,
         state: Any,
-        max_length: int,
+        max_length: int | Sequence[int] | np.ndarray,
         begin_id: int = 2,
         end_id: int = 3,
         padding_id: int = 0,

@@ -50,10 +50,10 @@ def loop_over_open_rows(
         for tensor, past in zip(changing, is_past, strict=True)
     ]
 
-    def any_open(position, places, results, rows):
+    def any_open(position: Tensor, places: Tensor, results: Any, rows: Any) -> Tensor:
         return (position < until) & (tf.size(places) > 0)
 
-    def advance_open_rows(position, places, results, rows):
+    def advance_open_rows(position: Tensor, places: Tensor, results: Any, rows: Any) -> Any:
         found, changing, constants = rows
         past_length = _past_length(position, length) if any(is_past) else length
         changing = resized_pasts(changing, [past_length if past else None for past in is_past])
@@ -97,11 +97,11 @@ def _advance_while_mostly_open(
     """Steps until a quarter of the rows are done, or `until` positions are written."""
     import tensorflow as tf
 
-    def mostly_open(position, found, changing):
+    def mostly_open(position: Tensor, found: Found, changing: tuple[Tensor, ...]) -> Tensor:
         still_open = tf.math.count_nonzero(tf.logical_not(found.done), dtype="int32")
         return (position < until) & (4 * still_open > 3 * tf.size(found.done))
 
-    def body(*carried):
+    def body(*carried: Any) -> Any:
         # A step may lose static shapes, which a loop must keep.
         return tf.nest.map_structure(
             lambda new, old: tf.ensure_shape(new, old.shape), advance(*carried, constants), carried
@@ -126,7 +126,7 @@ def with_written_positions(state: Any, position: Tensor, length: int | Tensor) -
     """A state in which each `Past` has the positions that a step at `position` gets in the loop."""
     past_length = _past_length(position, length)
 
-    def cut(part):
+    def cut(part: Any) -> Past | None:
         return Past(part.tensor[..., :past_length, :]) if isinstance(part, Past) else None
 
     return keras.tree.traverse(cut, state)

@@ -80,7 +80,7 @@ class Run:
         step: Step,
         state: Any,
         batch_size: int | Tensor,
-        max_length: int | Sequence[int],
+        max_length: int | Sequence[int] | np.ndarray,
         ids: Ids,
         return_state: bool = False,
     ):
@@ -173,7 +173,7 @@ def _check_rules(
     for rule in search.rules:
         rows = batch_size
         if ops.is_tensor(batch_size):
-            rows = len(limits) if np.ndim(limits) else rule.num_rows
+            rows = np.size(limits) if np.ndim(limits) else rule.num_rows
         if rule.num_rows not in (None, rows):
             expected = f"have a row for each sentence, with `batch_size`={rows}"
             _checks.fail(who, "rules", expected, rule)
@@ -212,18 +212,18 @@ def _begin(
 ) -> tuple[Progress, dict[str, Tensor]]:
     search = key.search(tables)
     found, position = begin(search, start), ops.zeros((), "int32")
-    *progress, size = advance(step, search, position, found, state, is_first=True, most=most)
-    progress = Progress(*progress)
-    return progress, _report(search, progress.found, size)
+    position, found, state, size = advance(
+        step, search, position, found, state, is_first=True, most=most
+    )
+    return Progress(position, found, state), _report(search, found, size)
 
 
 def _resume(
     step: Step, key: Key, progress: Progress, tables: tuple[dict[str, Tensor], ...], most: Tensor
 ) -> tuple[Progress, dict[str, Tensor]]:
     search = key.search(tables)
-    *progress, size = advance(step, search, *progress, is_first=False, most=most)
-    progress = Progress(*progress)
-    return progress, _report(search, progress.found, size)
+    position, found, state, size = advance(step, search, *progress, is_first=False, most=most)
+    return Progress(position, found, state), _report(search, found, size)
 
 
 def _report(search: Any, found: Found, size: int | Tensor) -> dict[str, Tensor]:

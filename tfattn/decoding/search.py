@@ -4,6 +4,7 @@ import copy
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
 from keras import ops
 
 from tfattn import _checks
@@ -63,9 +64,12 @@ class Search(Configurable):
         [[2 2 2]]
     """
 
-    not_compiled = ("rules",)
-    width = 1
-    sums = False
+    not_compiled: tuple[str, ...] = ("rules",)
+    width: int = 1
+    sums: bool = False
+    begin_id: int
+    end_id: int
+    padding_id: int
 
     def __init__(self, rules: Sequence[Rule] = ()):
         who = type(self).__name__
@@ -83,7 +87,7 @@ class Search(Configurable):
         step: Step,
         state: Any,
         batch_size: int | Tensor,
-        max_length: int | Sequence[int],
+        max_length: int | Sequence[int] | np.ndarray,
         begin_id: int = 2,
         end_id: int = 3,
         padding_id: int = 0,
@@ -97,7 +101,7 @@ class Search(Configurable):
         self,
         step: Step,
         state: Any,
-        max_length: int,
+        max_length: int | Sequence[int] | np.ndarray,
         begin_id: int = 2,
         end_id: int = 3,
         padding_id: int = 0,

@@ -76,7 +76,7 @@ class StateLayout:
         return [after[path] for path in self._changing]
 
 
-def paths_of_pasts(who: str, state: Any) -> set[tuple]:
+def paths_of_pasts(who: str, state: Any) -> set[tuple[Any, ...]]:
     """The paths of the leaves that are the tensor of a `Past`.
 
     Raises:
@@ -84,7 +84,7 @@ def paths_of_pasts(who: str, state: Any) -> set[tuple]:
     """
     mark = object()
 
-    def marked(part):
+    def marked(part: Any) -> Past | None:
         if not isinstance(part, Past):
             return None  # `traverse` descends into it
         shape = getattr(part.tensor, "shape", ())

@@ -141,7 +141,7 @@ def _hypotheses(
     batch_size: int,
     max_length: int | None,
     progress: bool,
-) -> list[tuple[np.ndarray, np.ndarray | None] | None]:
+) -> list[tuple[np.ndarray, Any] | None]:
     """(Tokens `(N, L)`, scores `(N,)` of beams or None) of each sentence; None if it is empty."""
     check_parts(who, model, source_vocabulary, target_vocabulary)
     sentences = _checks.strings(who, "sentences", sentences)
@@ -162,7 +162,7 @@ def _hypotheses(
         [_limit_of(model, ids, source_vocabulary, max_length) for ids in sources],
         target_vocabulary,
     )
-    hypotheses = [None] * len(sentences)
+    hypotheses: list[tuple[np.ndarray, Any] | None] = [None] * len(sentences)
     bar = keras.utils.Progbar(len(sentences), unit_name="sentence", verbose=int(progress))
     done = sources.count([])
     for batch in batches([len(ids) for ids in sources], batch_size):
@@ -182,7 +182,7 @@ def _hypotheses(
     return hypotheses
 
 
-def _by_sentence(found: Any) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
+def _by_sentence(found: Any) -> Iterator[tuple[np.ndarray, Any]]:
     """Tokens `(N, L)` and scores `(N,)` or None of each sentence, from the results of a search."""
     tokens = keras.ops.convert_to_numpy(found[0] if isinstance(found, tuple) else found)
     if tokens.ndim == 2:  # one result for each sentence
@@ -207,7 +207,7 @@ def encoded(model: Any, ids: np.ndarray, max_length: int, rules: Sequence[Rule] 
     return encode(keras.ops.convert_to_tensor(ids))
 
 
-def _encode(encode: Callable, options: tuple, ids: Any) -> Any:
+def _encode(encode: Callable[..., Any], options: tuple[Any, ...], ids: Any) -> Any:
     return encode(ids, **dict(options))
 
 
@@ -216,7 +216,7 @@ def _read_by(rules: Sequence[Rule]) -> list[str]:
     return [rule.reads for rule in rules if rule.reads is not None]
 
 
-def special_ids(vocabulary: Any) -> dict[str, int]:
+def special_ids(vocabulary: Any) -> dict[str, Any]:
     return {name: getattr(vocabulary, name) for name in ("begin_id", "end_id", "padding_id")}
 
 
@@ -282,7 +282,7 @@ def batches(lengths: list[int], batch_size: int) -> list[list[int]]:
 
     Each sentence has at least half the length of the first in its batch.
     """
-    batches = []
+    batches: list[list[int]] = []
     for i in sorted((i for i, length in enumerate(lengths) if length), key=lambda i: -lengths[i]):
         longest = lengths[batches[-1][0]] if batches else 0
         if (

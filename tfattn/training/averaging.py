@@ -61,7 +61,7 @@ class AveragedWeights(keras.callbacks.Callback):
         super().__init__()
         self.callbacks = checked_callbacks("AveragedWeights", callbacks)
         # (model, weights, average) while the model has the average
-        self._swapped = None
+        self._swapped: tuple[keras.Model, list[np.ndarray], list[np.ndarray]] | None = None
 
     def set_params(self, params: dict[str, Any]) -> None:
         super().set_params(params)

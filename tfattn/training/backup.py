@@ -113,11 +113,11 @@ class Backup(keras.callbacks.Callback):
     batch.
     """
 
-    def __init__(self, filepath: str | os.PathLike):
+    def __init__(self, filepath: str | os.PathLike[str]):
         super().__init__()
         self.filepath = pathlib.Path(_checks.path("Backup", "filepath", filepath))
         self.epoch, self.history = 0, {}
-        self._lock = None
+        self._lock: filelock.BaseFileLock | None = None
         content = self._content()
         if content is not None:
             logs, _ = self._read(content)
@@ -205,7 +205,7 @@ class Backup(keras.callbacks.Callback):
         path = self.filepath
         return processes.by_first("Backup", lambda: path.read_bytes() if path.exists() else None)
 
-    def _write(self, arrays: dict[str, np.ndarray]) -> None:
+    def _write(self, arrays: dict[str, Any]) -> None:
         with replacing(self.filepath) as unfinished, open(unfinished, "wb") as file:
             np.savez(file, **arrays)
 

@@ -53,7 +53,7 @@ class BestWeights(keras.callbacks.Callback):
 
     def __init__(
         self,
-        filepath: str | os.PathLike,
+        filepath: str | os.PathLike[str],
         monitor: str = "val_loss",
         better: Callable[..., Any] = min,
         best: float | None = None,
@@ -70,7 +70,8 @@ class BestWeights(keras.callbacks.Callback):
         if best is not None and self.filepath.exists() and not has_checksum(self.filepath):
             expected = "be an intact file of `BestWeights`; pass `best=None` to continue without it"
             _checks.fail("BestWeights", "filepath", expected, str(filepath))
-        self.monitor, self.better, self.best = monitor, better, best
+        self.monitor, self.better = monitor, better
+        self.best: float | None = best
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         value = (logs or {}).get(self.monitor)

@@ -68,7 +68,7 @@ class ValidationBleu(keras.callbacks.Callback):
 
     def __init__(
         self,
-        translate: Callable[[keras.Model, list], Iterable[str]],
+        translate: Callable[[keras.Model, list[Any]], Iterable[str]],
         sources: Iterable[Any],
         references: Iterable[str],
         every: int = 1,
@@ -86,7 +86,7 @@ class ValidationBleu(keras.callbacks.Callback):
         self.name = _checks.string("ValidationBleu", "name", name)
         _optional.find("sacrebleu", "text", "ValidationBleu")  # fail early
 
-    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         earlier = self.model.history.history.get(self.name)
         last = epoch + 1 == self.params.get("epochs")
         if not earlier or last or (epoch + 1) % self.every == 0:

@@ -51,7 +51,7 @@ class FirstProcess(keras.callbacks.Callback):
     def __init__(self, callbacks: Sequence[keras.callbacks.Callback]):
         super().__init__()
         self.callbacks = checked_callbacks(_WHO, callbacks)
-        self._copy = None  # of a distributed model
+        self._copy: Any = None  # of a distributed model
 
     def set_params(self, params: dict[str, Any]) -> None:
         super().set_params(params)
@@ -65,7 +65,7 @@ class FirstProcess(keras.callbacks.Callback):
                 callback.set_model(model)
 
     def on_train_begin(self, logs: Logs = None) -> None:
-        def begin():
+        def begin() -> None:
             if keras.distribution.distribution() is not None:
                 self._make_copy()
             self._run("on_train_begin", logs)
@@ -81,7 +81,7 @@ class FirstProcess(keras.callbacks.Callback):
             return
         arrays = [processes.to_numpy(variable) for variable in self.model.weights]
 
-        def end():
+        def end() -> bytes:
             self._copy.stop_training = False
             with processes.alone():
                 self._copy.set_weights(arrays)

@@ -5,6 +5,7 @@ import hashlib
 import io
 import os
 import pathlib
+from typing import Any
 
 import filelock
 import keras
@@ -17,7 +18,7 @@ def with_checksum(content: bytes) -> bytes:
     return content + _MARK + hashlib.sha256(content).digest()
 
 
-def has_checksum(filepath: str | os.PathLike) -> bool:
+def has_checksum(filepath: str | os.PathLike[str]) -> bool:
     """Whether the file ends with a valid checksum."""
     content = memoryview(pathlib.Path(filepath).read_bytes())
     size = len(content) - len(_MARK) - hashlib.sha256().digest_size
@@ -27,7 +28,7 @@ def has_checksum(filepath: str | os.PathLike) -> bool:
 class _Memory(io.BytesIO):
     """A file in memory, with the name that Keras requires for weights."""
 
-    def __str__(self):
+    def __str__(self) -> str:
         return "memory.weights.h5"
 
 
@@ -38,7 +39,7 @@ def weights(model: keras.Model) -> bytes:
     return file.getvalue()
 
 
-def lock(filepath: str | os.PathLike) -> filelock.BaseFileLock:
+def lock(filepath: str | os.PathLike[str]) -> filelock.BaseFileLock:
     """Locks the file against other processes, until this process ends or has released each lock.
 
     The lock is a permanent file next to the file; the system releases the lock of a dead process.
@@ -47,7 +48,7 @@ def lock(filepath: str | os.PathLike) -> filelock.BaseFileLock:
         filelock.Timeout: another process has locked it.
     """
     # A singleton per process, so that an interrupted `fit` does not block later calls.
-    options = {"thread_local": False, "is_singleton": True}
+    options: dict[str, Any] = {"thread_local": False, "is_singleton": True}
     found = filelock.FileLock(f"{os.path.realpath(filepath)}.lock", timeout=0, **options)
     with contextlib.suppress(NotImplementedError):  # some cluster file systems have no locks
         found.acquire()

@@ -153,7 +153,7 @@ def _token_losses(target: Tensor, logits: Tensor, is_real: Tensor, smoothing: fl
     """
     target = ops.where(is_real, target, 0)  # the id of padding may be outside the vocabulary
 
-    def normalized(logits):
+    def normalized(logits: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Exponentials, their sums, the logs of the sums, and the target's logit."""
         # On PyTorch, `ops.max` fails for an empty batch.
         empty = 0 in logits.shape
@@ -165,14 +165,14 @@ def _token_losses(target: Tensor, logits: Tensor, is_real: Tensor, smoothing: fl
         return exponentials, row_sum, log_normalizer, target_logit
 
     @custom_gradient
-    def losses(logits):
+    def losses(logits: Tensor) -> tuple[Tensor, Any]:
         kept = normalized(logits)
         _, _, log_normalizer, target_logit = kept
         losses = log_normalizer - (1.0 - smoothing) * target_logit
         if smoothing:
             losses = losses - smoothing * ops.mean(logits, axis=-1)
 
-        def vjp(*arguments, upstream=None):
+        def vjp(*arguments: Tensor, upstream: Tensor | None = None) -> Tensor:
             parts = kept
             if upstream is None:
                 (upstream,) = arguments

@@ -7,6 +7,7 @@ Keras supports several processes on JAX only. With other backends, or before a
 import contextlib
 import random
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import keras
 import numpy as np
@@ -39,7 +40,7 @@ def from_first(content: bytes | None) -> bytes | None:
         return content
     from jax.experimental import multihost_utils
 
-    def sent(array):
+    def sent(array: np.ndarray) -> np.ndarray:
         return np.asarray(multihost_utils.broadcast_one_to_all(array))
 
     # JAX integers have 32 bits; the size may need more.
@@ -59,7 +60,7 @@ def from_first(content: bytes | None) -> bytes | None:
     return b"".join(pieces)
 
 
-def by_first(who: str, make: Callable[[], bytes | None]) -> bytes | None:
+def by_first(who: str, make: Callable[[], bytes | None]) -> Any:
     """Calls `make` in the first process and sends its result to all. Every process must call this.
 
     Raises:

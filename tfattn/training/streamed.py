@@ -10,6 +10,8 @@ Source: Wijmans et al. 2024, "Cut Your Losses in Large-Vocabulary Language Model
 arXiv:2411.09009, with a second pass for the gradients.
 """
 
+from typing import Any
+
 import tensorflow as tf
 
 from tfattn._factors import LogitFactors
@@ -42,11 +44,11 @@ def weighted_loss(
     """
 
     @custom_gradient
-    def weighted_sum(weights, *factors):
+    def weighted_sum(weights: tf.Tensor, *factors: tf.Tensor) -> tuple[tf.Tensor, Any]:
         losses, *grad_factors = _losses_and_grads(target, weights, smoothing, *factors)
         losses = tf.where(weights == 0, 0.0, losses)
 
-        def vjp(upstream):
+        def vjp(upstream: tf.Tensor) -> list[tf.Tensor]:
             return [upstream * grad for grad in (losses, *grad_factors)]
 
         return tf.reduce_sum(losses * weights), vjp
@@ -71,7 +73,7 @@ def best_ids(factors: LogitFactors) -> tf.Tensor:
     blocks = _append_zeros(tokens, num_blocks * rows - num_tokens)
     blocks = tf.reshape(blocks, (num_blocks, rows, width))
 
-    def body(at, ids):
+    def body(at: tf.Tensor, ids: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
         best = tf.math.top_k(_logits(blocks[at], *others), 1).indices  # (R, 1)
         return at + 1, ids.write(at, best[:, 0])
 
@@ -175,7 +177,7 @@ def _pass_over_blocks(
     results have the size of `max_blocks` blocks.
     """
 
-    def body(at, grad_rows, *arrays):
+    def body(at: tf.Tensor, grad_rows: tf.Tensor, *arrays: tf.TensorArray) -> tuple[Any, ...]:
         # `tf.slice`: XLA needs only its size, but both ends of an index range.
         tokens, grad_losses, target = (  # (R, W), (R, 1), (R,)
             tf.slice(x, [start + at * rows, *[0] * (len(x.shape) - 1)], [rows, *x.shape[1:]])
@@ -188,7 +190,7 @@ def _pass_over_blocks(
             exponentials = tf.exp(logits)
         row_sum = tf.reduce_sum(exponentials, -1, keepdims=True)  # (R, 1)
 
-        def with_row_max():
+        def with_row_max() -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
             logits = _logits(tokens, vectors, *bias)
             row_max = tf.reduce_max(logits, -1, keepdims=True)
             exponentials = tf.exp(logits - row_max)
@@ -204,8 +206,8 @@ def _pass_over_blocks(
         grad_tokens = tf.matmul(exponentials, vectors) * scale
         found = log_normalizer, target_logit, grad_tokens
         grad_rows += tf.matmul(exponentials, _append_ones(tokens, *bias) * scale, transpose_a=True)
-        arrays = [array.write(at, x) for array, x in zip(arrays, found, strict=True)]
-        return at + 1, grad_rows, *arrays
+        written = [array.write(at, x) for array, x in zip(arrays, found, strict=True)]
+        return at + 1, grad_rows, *written
 
     # Initialized to zeros, since some blocks may not be written.
     arrays = [

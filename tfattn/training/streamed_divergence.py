@@ -4,6 +4,8 @@ The logits of both predictions are computed for one block of tokens at a time, a
 accumulates the gradients, as in `streamed`.
 """
 
+from typing import Any
+
 import tensorflow as tf
 
 from tfattn._gradients import custom_gradient
@@ -25,10 +27,10 @@ def weighted_divergence(
     """
 
     @custom_gradient
-    def weighted_sum(weights, *factors):
+    def weighted_sum(weights: tf.Tensor, *factors: tf.Tensor) -> tuple[tf.Tensor, Any]:
         divergences, *grads = _divergences_and_grads(weights, *factors)
 
-        def vjp(upstream):
+        def vjp(upstream: tf.Tensor) -> list[tf.Tensor]:
             return [upstream * grad for grad in (divergences, *grads)]
 
         return tf.reduce_sum(divergences * weights), vjp
@@ -63,10 +65,10 @@ def _divergences_and_grads(
         streamed._append_zeros(x, added) for x in (weights, p_tokens, q_tokens)
     )
 
-    def block(x, at):
+    def block(x: tf.Tensor, at: tf.Tensor) -> tf.Tensor:
         return tf.slice(x, [at * size, *[0] * (len(x.shape) - 1)], [size, *x.shape[1:]])
 
-    def body(at, grad_rows, *arrays):
+    def body(at: tf.Tensor, grad_rows: tf.Tensor, *arrays: tf.TensorArray) -> tuple[Any, ...]:
         w, p_block, q_block = (block(x, at) for x in (weights, p_tokens, q_tokens))
         p_logits, q_logits = (streamed._logits(x, vectors, *bias) for x in (p_block, q_block))
         p, p_normalizer = _softmax(p_logits)  # (R, V), (R, 1)
@@ -83,8 +85,8 @@ def _divergences_and_grads(
         for grad, side in ((by_p, p_block), (by_q, q_block)):
             weighted = streamed._append_ones(side, *bias) * w[:, None]
             grad_rows += tf.matmul(grad, weighted, transpose_a=True)
-        arrays = [array.write(at, x) for array, x in zip(arrays, found, strict=True)]
-        return at + 1, grad_rows, *arrays
+        written = [array.write(at, x) for array, x in zip(arrays, found, strict=True)]
+        return at + 1, grad_rows, *written
 
     width = vectors.shape[1]
     arrays = [

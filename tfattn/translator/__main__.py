@@ -1,5 +1,6 @@
 """The commands of `python -m tfattn.translator` and their exit status."""
 
+import argparse
 import contextlib
 import os
 import sys
@@ -21,7 +22,10 @@ class UserError(Exception):
 
 
 @contextlib.contextmanager
-def _user_errors(kinds=(ImportError, OSError, ValueError), hint: str = "") -> Iterator[None]:
+def _user_errors(
+    kinds: type[Exception] | tuple[type[Exception], ...] = (ImportError, OSError, ValueError),
+    hint: str = "",
+) -> Iterator[None]:
     """Converts errors of these `kinds` to `UserError`; other errors keep their traceback."""
     try:
         yield
@@ -35,7 +39,7 @@ def _user_errors(kinds=(ImportError, OSError, ValueError), hint: str = "") -> It
 CONTINUE = " Run again with --resume to continue after the last completed epoch."
 
 
-def _train(options):
+def _train(options: argparse.Namespace) -> None:
     keras.utils.set_random_seed(options.seed)
     with _user_errors():
         run = Run(options)
@@ -45,7 +49,7 @@ def _train(options):
         report.show(run, *trained)
 
 
-def _run(options):
+def _run(options: argparse.Namespace) -> None:
     if options.command == "train":
         _train(options)
         return
@@ -84,7 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _drop_output():
+def _drop_output() -> None:
     """Redirects standard output to the null device, so that the flush at exit does not fail."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

@@ -25,7 +25,7 @@ def source_attention(
     return weights if weights.ndim == 4 else weights[:, None]
 
 
-def _padded(rows):
+def _padded(rows: list[list[int]]) -> np.ndarray:
     longest = max(map(len, rows))
     return np.array([row + [0] * (longest - len(row)) for row in rows], "int32")
 

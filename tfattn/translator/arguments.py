@@ -3,8 +3,9 @@
 import argparse
 import contextlib
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from tfattn.translator.presets import MODELS, PRESETS
 
@@ -123,7 +124,7 @@ def parser() -> argparse.ArgumentParser:
     return found
 
 
-def _train(command):
+def _train(command: argparse.ArgumentParser) -> None:
     _out(command, "folder of the run and its model")
     command.add_argument(
         "--seed",
@@ -227,7 +228,7 @@ def _train(command):
     _beams(score)
 
 
-def _score(command):
+def _score(command: argparse.ArgumentParser) -> None:
     runs = command.add_mutually_exclusive_group()
     runs.add_argument(
         "--out",
@@ -286,7 +287,7 @@ def _score(command):
     _rules(search)
 
 
-def _translate(command):
+def _translate(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "file",
         type=Path,
@@ -352,7 +353,7 @@ def _translate(command):
     )
 
 
-def _export(command):
+def _export(command: argparse.ArgumentParser) -> None:
     command.add_argument("--to", choices=EXPORTS, required=True, help="export format")
     _out(command, "folder of the run")
     command.add_argument(
@@ -370,7 +371,7 @@ def _export(command):
     )
 
 
-def _import(command):
+def _import(command: argparse.ArgumentParser) -> None:
     command.add_argument("folder", type=Path, metavar="FOLDER", help="folder of the translator")
     _out(command, "folder of the new run")
     _languages(command)
@@ -379,7 +380,7 @@ def _import(command):
 DEFAULT_OUT = Path("out/translator")
 
 
-def _languages(group):
+def _languages(group: argparse._ActionsContainer) -> None:
     group.add_argument(
         "--languages",
         nargs=2,
@@ -389,7 +390,7 @@ def _languages(group):
     )
 
 
-def _out(command, meaning):
+def _out(command: argparse._ActionsContainer, meaning: str) -> None:
     command.add_argument(
         "--out",
         type=Path,
@@ -399,7 +400,7 @@ def _out(command, meaning):
     )
 
 
-def _ensemble(group):
+def _ensemble(group: argparse._ActionsContainer) -> None:
     group.add_argument(
         "--ensemble",
         type=Path,
@@ -410,7 +411,7 @@ def _ensemble(group):
     )
 
 
-def _beams(group):
+def _beams(group: argparse._ActionsContainer) -> None:
     group.add_argument(
         "--beam",
         type=_positive_int,
@@ -427,7 +428,7 @@ def _beams(group):
     )
 
 
-def _rules(group):
+def _rules(group: argparse._ActionsContainer) -> None:
     group.add_argument(
         "--no-repeat-ngrams",
         type=_positive_int,
@@ -464,35 +465,35 @@ COMMANDS = {
 }
 
 
-def _seed(text):
+def _seed(text: str) -> int:
     expected = "an integer of at least 0 and below 2**32"  # the range of random generators' seeds
     return _number(text, int, lambda value: 0 <= value < 2**32, expected)
 
 
-def _count(text):
+def _count(text: str) -> int:
     return _number(text, int, lambda value: value >= 0, "an integer of at least 0")
 
 
-def _positive_int(text):
+def _positive_int(text: str) -> int:
     return _number(text, int, lambda value: value >= 1, "an integer of at least 1")
 
 
-def _at_least_one(text):
+def _at_least_one(text: str) -> float:
     return _number(text, float, lambda value: 1 <= value < INFINITY, "a number of at least 1")
 
 
-def _positive_number(text):
+def _positive_number(text: str) -> float:
     return _number(text, float, lambda value: 0 < value < INFINITY, "a number above 0")
 
 
-def _non_negative_number(text):
+def _non_negative_number(text: str) -> float:
     return _number(text, float, lambda value: 0 <= value < INFINITY, "a number of at least 0")
 
 
 INFINITY = float("inf")
 
 
-def _number(text, kind, fits, expected):
+def _number(text: str, kind: type[Any], fits: Callable[[Any], bool], expected: str) -> Any:
     """Parses a number; for a ValueError, argparse's own message would name this function."""
     with contextlib.suppress(ValueError):
         value = kind(text)
@@ -532,9 +533,9 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         if len(options.out) > 1:
             arguments_parser.error("--pairs needs a single folder in --out")
     if options.command == "translate":
-        for setting, default in (("temperature", 1.0), ("seed", 0)):
+        for setting, value in (("temperature", 1.0), ("seed", 0)):
             if getattr(options, setting) is None:
-                setattr(options, setting, default)
+                setattr(options, setting, value)
             elif not options.sample:
                 arguments_parser.error(f"--{setting} needs --sample")
         if options.sample and beam > 1:

@@ -1,11 +1,12 @@
 """Sentence pairs, from files or from the toy grammar, and new vocabularies for them."""
 
 import argparse
+from pathlib import Path
 
 from tfattn import data
 
 Pairs = list[tuple[str, str]]
-Vocabulary = data.Vocabulary | data.SubwordVocabulary
+Vocabulary = data.Vocabulary | data.SubwordVocabulary | data.MarianVocabulary
 
 
 def training_and_validation(options: argparse.Namespace) -> tuple[Pairs, Pairs]:
@@ -18,7 +19,7 @@ def training_and_validation(options: argparse.Namespace) -> tuple[Pairs, Pairs]:
 def read(options: argparse.Namespace, part: str) -> Pairs:
     """The sentence pairs of `part` in both languages, from plain or compressed files."""
 
-    def path(language):
+    def path(language: str) -> Path:
         compressed = options.data / f"{part}.{language}.gz"
         return compressed if compressed.exists() else options.data / f"{part}.{language}"
 

@@ -7,7 +7,7 @@ overfitting.
 import argparse
 import functools
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 
@@ -23,7 +23,7 @@ class FitPhase(NamedTuple):
 
     batches: object
     counter: data.EpochCounter
-    loss: Callable  # from label smoothing to a loss
+    loss: Callable[..., keras.losses.Loss]  # from label smoothing to a loss
     epochs: range
     rate: keras.optimizers.schedules.LearningRateSchedule
 
@@ -72,25 +72,30 @@ def phases(
     ]
 
 
-def _prepared(kind, train, vocabularies, options):
+def _prepared(
+    kind: str, train: Pairs, vocabularies: list[Any], options: argparse.Namespace
+) -> tuple[Any, data.EpochCounter, Callable[..., keras.losses.Loss]]:
     """Batches, the counter of their epochs, and the loss of a kind of phase."""
-    counter, loss = data.EpochCounter(), training.MaskedCrossentropy
+    counter = data.EpochCounter()
+    loss: Callable[..., keras.losses.Loss] = training.MaskedCrossentropy
+    source, target = _with_dropout(vocabularies) if kind == "bpe_dropout" else vocabularies
     batches = data.token_batches(
         train,
-        *(_with_dropout(vocabularies) if kind == "bpe_dropout" else vocabularies),
+        source,
+        target,
         options.tokens,
         max_length=MAX_LENGTH,
         shuffle_seed=options.seed,
         epoch_counter=counter,
     )
     if kind == "simcut":
-        batches = data.simcut_batches(batches, *vocabularies, seed=options.seed)
+        batches = data.simcut_batches(batches, source, target, seed=options.seed)
         # With the paper's weight of 3, a small model learns less than without SimCut.
         loss = functools.partial(training.SimCutCrossentropy, weight=1.0)
     return batches, counter, loss
 
 
-def _with_dropout(vocabularies):
+def _with_dropout(vocabularies: list[Vocabulary]) -> list[Any]:
     return [
         data.SubwordDropout(each) if isinstance(each, data.SubwordVocabulary) else each
         for each in vocabularies
@@ -100,7 +105,7 @@ def _with_dropout(vocabularies):
 def count_too_long(train: Pairs, vocabularies: list[Vocabulary]) -> int:
     """The number of pairs that are too long for training."""
 
-    def is_long(side, line):
+    def is_long(side: Vocabulary, line: str) -> bool:
         # Fast path: a line has at most one token more than characters.
         return len(line) + 1 >= MAX_LENGTH and len(side.encode(line)) >= MAX_LENGTH
 

@@ -39,9 +39,11 @@ def _write(
         convert.to_litert(model, path)
     elif options.to == "page":
         kind = {"quantization": options.quantization} if options.quantization else {}
-        convert.to_page(model, *vocabularies, path, _examples(Folder(options.out)), **kind)
+        source, target = vocabularies
+        examples = _examples(Folder(options.out))
+        convert.to_page(model, source, target, path, examples, **kind)
     else:
-        with folders.atomic_folder(path) as unfinished:
+        with folders.atomic_folder(str(path)) as unfinished:
             model.export(unfinished, verbose=False)
 
 

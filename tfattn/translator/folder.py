@@ -31,7 +31,7 @@ class Folder:
         self.tensorboard = path / "tensorboard"
         self.model = path / "model.keras"
         self.vocabulary_files = [path / "source.vocabulary", path / "target.vocabulary"]
-        self._lock = None
+        self._lock: filelock.BaseFileLock | None = None
 
     def take(self, new: bool = False) -> None:
         """Locks the folder against other trainings until this process ends. A missing folder is
@@ -53,7 +53,7 @@ class Folder:
                 "another folder."
             ) from None
 
-    def read_record(self) -> dict:
+    def read_record(self) -> dict[str, Any]:
         if not self.record.exists():
             return {}
         with contextlib.suppress(ValueError, RecursionError):
@@ -65,7 +65,7 @@ class Folder:
             "or use --out to choose another folder."
         )
 
-    def add_to_record(self, **entries) -> None:
+    def add_to_record(self, **entries: Any) -> None:
         record = {**self.read_record(), **entries}
         with replacing(self.record) as unfinished:
             unfinished.write_text(json.dumps(record, indent=1), encoding="utf-8")
@@ -79,7 +79,7 @@ class Folder:
                 "completed without its best weights. Use --out to choose another folder."
             )
 
-    def save_vocabularies(self, vocabularies: list[Vocabulary]) -> None:
+    def save_vocabularies(self, vocabularies: Sequence[Vocabulary]) -> None:
         for vocabulary, path in zip(vocabularies, self.vocabulary_files, strict=True):
             vocabulary.save(path)
 
@@ -99,7 +99,7 @@ class Folder:
             )
         return vocabularies
 
-    def save_model(self, model: keras.Model, vocabularies: list[Vocabulary]) -> None:
+    def save_model(self, model: keras.Model, vocabularies: Sequence[Vocabulary]) -> None:
         """Saves the model, and records the fingerprints of its file and vocabularies."""
         with replacing(self.model) as unfinished:
             model.save(unfinished)
@@ -187,7 +187,7 @@ def _is_record(found: Any) -> bool:
     return not from_grammar or {"pairs", "seed"} <= set(settings) and "sentences" in found
 
 
-def _fits(found: dict, kinds: dict[str, Any]) -> bool:
+def _fits(found: dict[str, Any], kinds: dict[str, Any]) -> bool:
     return all(isinstance(found[name], kinds[name]) for name in set(found) & set(kinds))
 
 
@@ -195,7 +195,7 @@ def fingerprint(lines: Iterable[str]) -> str:
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
-def vocabulary_fingerprints(vocabularies: list[Vocabulary]) -> list[str]:
+def vocabulary_fingerprints(vocabularies: Sequence[Vocabulary]) -> list[str]:
     """Fingerprints of the vocabularies' files, which also contain tokenizers and scores."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "vocabulary")

@@ -9,9 +9,9 @@ import itertools
 import re
 import sys
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 import keras
 
@@ -39,7 +39,7 @@ def translate(options: argparse.Namespace) -> None:
         if text.isatty():
             split = "" if options.raw else ", tokens separated by spaces"
             print(f"One sentence per line{split}; end with Ctrl-D.", file=sys.stderr)
-        sys.stdout.reconfigure(errors="replace")
+        sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
         search = translating.search(options, translating.published_search(options, paths))
         if options.stream:
             stream_lines(model, vocabularies, text, search, options.max_length)
@@ -50,9 +50,19 @@ def translate(options: argparse.Namespace) -> None:
         translate_lines(text, hypotheses, before, after)
 
 
-def _hypotheses(model, vocabularies, search, options, some, progress):
+def _hypotheses(
+    model: keras.Model,
+    vocabularies: list[Vocabulary],
+    search: Search,
+    options: argparse.Namespace,
+    some: list[str],
+    progress: bool,
+) -> Iterator[tuple[str, str]]:
     """(Columns before the text, text) of each hypothesis for some lines."""
     arguments = model, some, vocabularies, search, progress, options.max_length
+    sources: Sequence[str]
+    texts: Sequence[str]
+    columns: Sequence[str]
     if options.mbr:
         samples = translating.translate(model, list(some) * options.mbr, *arguments[2:])
         risks = [decoding.minimum_bayes_risk(samples[i :: len(some)]) for i in range(len(some))]
@@ -109,10 +119,11 @@ def stream_lines(
     """Translates line by line and writes pieces of each translation as soon as they are final."""
     from tfattn.decoding import translate_stream
 
+    source, target = vocabularies
     for done, line in enumerate(_stripped(text)):
         with _numbered(done, 1):
             pieces = translate_stream(
-                model, line, *vocabularies, search=search, max_length=max_length
+                model, line, source, target, search=search, max_length=max_length
             )
             for piece in pieces:
                 print(piece, end="", flush=True)
@@ -127,7 +138,7 @@ def _numbered(done: int, count: int) -> Iterator[None]:
     except ValueError as error:
         where = f"line {done + 1}" if count == 1 else f"lines {done + 1} to {done + count}"
 
-        def number(match):
+        def number(match: re.Match[str]) -> str:
             return f"line {done + 1 + int(match[1]) % count}"  # several samples of each line
 
         raise ValueError(f"{where}: {re.sub(_PLACE, number, str(error))}") from None
@@ -142,14 +153,14 @@ def _stripped(text: Iterable[str]) -> Iterator[str]:
 
 # A file may begin with a byte order mark. Invalid bytes are replaced, to keep the other lines. A
 # lone "\r" does not end a line, as in `data.read_parallel`.
-_READING = {"encoding": "utf-8-sig", "errors": "replace", "newline": "\n"}
+_READING: dict[str, Any] = {"encoding": "utf-8-sig", "errors": "replace", "newline": "\n"}
 
 
 @contextlib.contextmanager
 def opened(path: Path | None) -> Iterator[TextIO]:
     """The text of a file, plain or compressed by gzip, or of standard input for None."""
     if path is None:
-        sys.stdin.reconfigure(**_READING)
+        sys.stdin.reconfigure(**_READING)  # type: ignore[union-attr]
         yield sys.stdin
         return
     with open(path, "rb") as file:
@@ -161,7 +172,9 @@ def opened(path: Path | None) -> Iterator[TextIO]:
                 raise ValueError(f"{path} contains damaged gzip data") from None
 
 
-def _moses(folder: Folder, vocabularies: list[Vocabulary]) -> tuple[Callable, Callable]:
+def _moses(
+    folder: Folder, vocabularies: list[Vocabulary]
+) -> tuple[Callable[[str], str], Callable[[str], str]]:
     """Functions from plain text to the source's tokens, and from target tokens to plain text."""
     record = folder.read_record()
     languages = record.get("settings", {}).get("languages", ("en", "de"))
@@ -176,7 +189,7 @@ def _moses(folder: Folder, vocabularies: list[Vocabulary]) -> tuple[Callable, Ca
         raise ValueError(f"--raw: {error}") from None
     symbol = symbol_pattern(getattr(vocabularies[0], "symbols", ()))
 
-    def tokens(line):
+    def tokens(line: str) -> str:
         parts = symbol.split(line)  # symbols, which Moses would cut, have odd places
         parts[::2] = (" ".join(source(part)) for part in parts[::2])
         return " ".join(filter(None, parts))

@@ -1,6 +1,6 @@
 """Model sizes and training settings."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tfattn.models.seq2seq import BahdanauSeq2Seq
 from tfattn.models.transformer import Transformer
@@ -37,7 +37,7 @@ class Preset(NamedTuple):
         ema_window: updates over which the averaged weights extend.
     """
 
-    sizes: dict
+    sizes: dict[str, Any]
     subwords: int
     tokens: int
     phases: tuple[Phase, ...]

@@ -1,6 +1,7 @@
 """Scores, translations and figures of a trained model."""
 
 import json
+from typing import Any
 
 import keras
 import numpy as np
@@ -10,9 +11,10 @@ from tfattn._files import replacing
 from tfattn.translator import translating
 from tfattn.translator.alignment import source_attention
 from tfattn.translator.corpus import Pairs, Vocabulary
+from tfattn.translator.run import Run
 
 
-def show(run, model: keras.Model, history: dict) -> None:
+def show(run: Run, model: keras.Model, history: dict[str, Any]) -> None:
     """Prints scores and a few translations, and draws attention weights and the loss curve.
 
     Args:
@@ -75,7 +77,9 @@ def swaps_found(model: keras.Model, pairs: Pairs, vocabularies: list[Vocabulary]
     return round(float(np.mean(found, axis=0).max()), 4) if found else None
 
 
-def _attention_figure(model, source, hypothesis, vocabularies):
+def _attention_figure(
+    model: keras.Model, source: str, hypothesis: str, vocabularies: list[Vocabulary]
+) -> Any:
     source_vocabulary, target_vocabulary = vocabularies
     weights = source_attention(model, [(source, hypothesis)], vocabularies)[0]  # (H, T, S)
     titles = [f"head {h + 1}" for h in range(len(weights))] if len(weights) > 1 else ["alignment"]
@@ -89,5 +93,5 @@ def _attention_figure(model, source, hypothesis, vocabularies):
     )
 
 
-def _tokens(vocabulary, sentence):
+def _tokens(vocabulary: Vocabulary, sentence: str) -> list[str]:
     return [vocabulary.words[i] for i in (*vocabulary.encode(sentence), vocabulary.end_id)]

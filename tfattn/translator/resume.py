@@ -3,6 +3,7 @@
 import argparse
 import json
 import sys
+from typing import Any
 
 from tfattn.translator import curriculum
 from tfattn.translator.corpus import Vocabulary
@@ -113,13 +114,13 @@ def record_run(
     folder.add_to_record(**entries)
 
 
-def _settings(options):
+def _settings(options: argparse.Namespace) -> dict[str, Any]:
     return {name: getattr(options, name) for name in SETTINGS} | {
         "languages": list(options.languages)
     }
 
 
-def _recipe(preset):
+def _recipe(preset: Preset) -> dict[str, Any]:
     """The preset's settings that no option overrides."""
     found = {
         name: value
@@ -129,13 +130,13 @@ def _recipe(preset):
     return json.loads(json.dumps(found))  # with the types of the JSON file
 
 
-def _cooled(preset, epochs, done):
+def _cooled(preset: Preset, epochs: int, done: int) -> list[range]:
     """The cooldowns, up to the epoch `done`, of a training with so many epochs."""
     found = curriculum.cooldowns(curriculum.plan(preset, epochs))
     return [range(each.start, min(each.stop, done)) for each in found if each.start < done]
 
 
-def _completed(recipe, done):
+def _completed(recipe: dict[str, Any], done: int) -> dict[str, Any]:
     """The recipe, with the settings of each of the `done` epochs in place of its phases."""
     found = []
     for kind, epochs, peak, cooldown in recipe.get("phases", ()):

@@ -3,7 +3,9 @@
 import argparse
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import keras
 
@@ -42,6 +44,7 @@ class Run:
         sentences = fingerprint(line for pair in (*self.train, *self.validation) for line in pair)
         resume.check_run(options, self.preset, self.folder, done, sentences)
         options.epochs = resume.chosen_epochs(options, self.preset, self.folder, done)
+        self.vocabularies: list[Any]
         if done:
             self.vocabularies = self.folder.load_vocabularies("run")
         elif options.init:
@@ -56,7 +59,7 @@ class Run:
         """Elapsed seconds, including completed epochs before `--resume`."""
         return self._seconds_before + time.perf_counter() - self._began
 
-    def fit(self) -> tuple[keras.Model, dict]:
+    def fit(self) -> tuple[keras.Model, dict[str, Any]]:
         """Trains and saves the model; returns it with its best weights, and the full history."""
         source_vocabulary, target_vocabulary = self.vocabularies
         learned = len(self.train) - curriculum.count_too_long(self.train, self.vocabularies)
@@ -89,9 +92,9 @@ class Run:
         self.folder.save_model(model, self.vocabularies)
         return model, history
 
-    def _batches(self):
+    def _batches(self) -> tuple[list[curriculum.FitPhase], Any]:
         """The training phases, and the batches for the validation loss."""
-        tokens = self.options.tokens
+        tokens, (source, target) = self.options.tokens, self.vocabularies
         try:
             phases = curriculum.phases(self.preset, self.train, self.vocabularies, self.options)
         except ValueError as error:
@@ -106,9 +109,9 @@ class Run:
             for side, line in zip(self.vocabularies, pair, strict=True)
         )
         tokens = max(tokens, 1024, longest + 4)
-        return phases, data.token_batches(self.validation, *self.vocabularies, tokens)
+        return phases, data.token_batches(self.validation, source, target, tokens)
 
-    def _compiled_model(self):
+    def _compiled_model(self) -> keras.Model:
         options, preset = self.options, self.preset
         if options.init:
             model, _ = Folder(Path(options.init)).load_model()
@@ -129,14 +132,14 @@ class Run:
         )
         return _compile(model, optimizer, training.MaskedCrossentropy)
 
-    def _logs(self):
+    def _logs(self) -> list[keras.callbacks.Callback]:
         """Callbacks that write the numbers of each epoch, after the backup has them."""
         table = keras.callbacks.CSVLogger(self.folder.epochs, append=True)
         if not self.options.tensorboard:
             return [table]
         return [table, keras.callbacks.TensorBoard(self.folder.tensorboard, write_graph=False)]
 
-    def _validation_callbacks(self):
+    def _validation_callbacks(self) -> training.AveragedWeights:
         """Callbacks that score the averaged weights by BLEU and save the best."""
         sources, references = zip(*self.validation[: self.options.sentences], strict=True)
         return training.AveragedWeights(
@@ -154,7 +157,11 @@ class Run:
         )
 
 
-def _compile(model, optimizer, loss):
+def _compile(
+    model: keras.Model,
+    optimizer: keras.optimizers.Optimizer,
+    loss: Callable[..., keras.losses.Loss],
+) -> keras.Model:
     """Compiles the model with this class of loss; the optimizer keeps its state."""
     model.compile(
         optimizer=optimizer,
@@ -168,8 +175,8 @@ def _compile(model, optimizer, loss):
 class _Clock(keras.callbacks.Callback):
     """Logs the seconds of each epoch, including its validation."""
 
-    def on_epoch_begin(self, epoch, logs=None):
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         self.began = time.perf_counter()
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         logs["seconds"] = round(time.perf_counter() - self.began, 1)

@@ -4,7 +4,7 @@ import argparse
 import functools
 import json
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +27,9 @@ def score_pairs(options: argparse.Namespace) -> None:
             if len(pair) != 2:
                 expected = "be a sentence, a tab and its translation"
                 raise ValueError(f"line {number} of {options.pairs} must {expected}")
-            pairs.append(pair)
-    model, vocabularies = load_ensemble(options.ensemble or options.out)
-    for log_probability in decoding.log_probabilities(model, pairs, *vocabularies):
+            pairs.append((pair[0], pair[1]))
+    model, (source, target) = load_ensemble(options.ensemble or options.out)
+    for log_probability in decoding.log_probabilities(model, pairs, source, target):
         print(f"{log_probability:.4f}")
 
 
@@ -50,9 +50,11 @@ def score(options: argparse.Namespace) -> None:
     searches = {
         name: translating.published_search(options, paths) for name, (paths, _) in runs.items()
     }
-    found, compared = {}, {}
+    found: dict[str, Any] = {}
+    compared: dict[str, list[str]] = {}
     for name, (paths, parts) in runs.items():
-        run = found[name] = {}
+        run: dict[str, Any] = {}
+        found[name] = run
         for part, hypotheses in _translations(paths, parts, options, searches[name]):
             other = compared.setdefault(part, hypotheses) if baseline else hypotheses
             run[part], signatures = _scores(metrics, hypotheses, parts[part], other)
@@ -90,7 +92,9 @@ def _metrics(tokenize: str) -> dict[str, Any]:
         ) from None
 
 
-def _over_runs(summary, runs):
+def _over_runs(
+    summary: Callable[..., float], runs: list[dict[str, Any]]
+) -> dict[str, dict[str, float]]:
     """A statistic of the runs' scores, by part and metric."""
     return {
         part: {name: round(summary(run[part][name]["score"] for run in runs), 2) for name in scores}
@@ -121,7 +125,7 @@ def read_parts(folder: Folder, options: argparse.Namespace) -> dict[str, Pairs]:
     return {part: corpus.read(read, part)[: options.sentences] for part in options.parts}
 
 
-def _held_out(folder, record, part, sentences):
+def _held_out(folder: Folder, record: dict[str, Any], part: str, sentences: int | None) -> Pairs:
     if part != "val":
         raise ValueError(
             f"--parts {part}: the model in {folder.path} learned from the grammar. Use --data to "
@@ -190,13 +194,13 @@ def _scores(
     return found, {name: str(signature) for name, signature in signatures.items()}
 
 
-def _cell(score):
+def _cell(score: dict[str, Any]) -> str:
     low, high = score["interval"]
     p_value = f" p={score['p_value']:.3f}" if "p_value" in score else ""
     return f"{score['score']:.2f} [{low:.2f}, {high:.2f}]{p_value}"
 
 
-def _print_row(columns, names, cells):
+def _print_row(columns: list[tuple[str, ...]], names: Iterable[str], cells: Iterable[str]) -> None:
     """Prints a line of the table, with names as wide as those in their columns."""
     widths = [max(len(str(name)) for name in column) for column in columns]
     names = (f"{name:{width}}" for name, width in zip(names, widths, strict=True))

@@ -3,7 +3,7 @@
 import argparse
 import contextlib
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +62,7 @@ RULES = {
 }
 
 
-def settings(options: argparse.Namespace) -> dict[str, object]:
+def settings(options: argparse.Namespace) -> dict[str, Any]:
     """Beam, length penalty, and the other given options of `search` and `translate`."""
     found = {"beam": options.beam or 1, "length_penalty": options.length_penalty}
     given = {name: getattr(options, name, None) for name in (*RULES, "max_length", "sentences")}
@@ -82,12 +82,20 @@ def translate(
     return _translated(call, model, sentences, vocabularies, search, progress, max_length)
 
 
-def n_best(*arguments) -> list[list[translation.ScoredText]]:
+def n_best(*arguments: Any) -> list[list[translation.ScoredText]]:
     """The translations that a search with beams found, with scores; arguments as in `translate`."""
     return _translated(translation.translate_n_best, *arguments)
 
 
-def _translated(call, model, sentences, vocabularies, search, progress, max_length):
+def _translated(
+    call: Callable[..., Any],
+    model: keras.Model,
+    sentences: Sequence[str],
+    vocabularies: list[Vocabulary],
+    search: Search | None,
+    progress: bool,
+    max_length: int | None,
+) -> Any:
     with contextlib.redirect_stdout(sys.stderr) if progress else contextlib.nullcontext():
         return call(
             model,

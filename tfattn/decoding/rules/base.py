@@ -55,6 +55,9 @@ class Rule(Configurable):
     beams_only: bool = False
     levels: int = 1
     reads: str | None = None
+    begin_id: int
+    end_id: int
+    padding_id: int
 
     def start(self, tokens: Tensor, limits: Tensor) -> Any:
         """The rule's state before the first step: nested tensors, each with a row per sentence.

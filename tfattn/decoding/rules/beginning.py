@@ -10,7 +10,8 @@ from keras import ops
 from tfattn import _checks
 from tfattn._types import Tensor
 from tfattn.decoding.arguments import Ids
-from tfattn.decoding.rules.base import NO_TOKEN, Rule, check_ids_below, checked_ids, padded
+from tfattn.decoding.configurable import NO_TOKEN
+from tfattn.decoding.rules.base import Rule, check_ids_below, checked_ids, padded
 
 
 @keras.saving.register_keras_serializable("tfattn")
@@ -41,7 +42,7 @@ class TargetPrefix(Rule):
         who = "TargetPrefix"
         rows = _rows(tokens)
         self.per_row = rows is not None
-        if self.per_row:
+        if rows is not None:
             rows = [[] if _is_empty(row) else checked_ids(who, "tokens", row) for row in rows]
         else:
             rows = [checked_ids(who, "tokens", tokens)]
@@ -82,7 +83,7 @@ class TargetPrefix(Rule):
         check_ids_below("TargetPrefix", "tokens", self.tokens, size)
 
 
-def _rows(tokens: Any) -> list | None:
+def _rows(tokens: Any) -> list[Any] | None:
     """The sequences of ids; None if `tokens` is one sequence."""
     if isinstance(tokens, str | bytes | dict) or not np.iterable(tokens):
         _checks.fail("TargetPrefix", "tokens", "hold ids, or sequences of ids", tokens)

@@ -6,8 +6,8 @@ import keras
 from keras import ops
 
 from tfattn._types import Tensor
+from tfattn.decoding.configurable import NO_TOKEN
 from tfattn.decoding.rules.base import (
-    NO_TOKEN,
     Rule,
     check_ids_below,
     checked_phrases,
@@ -44,8 +44,8 @@ class ForbiddenTokens(Rule):
         self.tokens = padded(phrases, max(map(len, phrases)), left=True)  # (N, P)
 
     def adjust(
-        self, logits: Tensor, tokens: Tensor, position: Tensor, state: tuple
-    ) -> tuple[Tensor, tuple]:
+        self, logits: Tensor, tokens: Tensor, position: Tensor, state: tuple[()]
+    ) -> tuple[Tensor, tuple[()]]:
         rows, (count, width) = ops.shape(tokens)[0], ops.shape(self.tokens)
         place = position + ops.arange(width - 1, dtype="int32") - (width - 2)  # (P - 1,)
         before = ops.take(tokens, ops.maximum(place, 0), axis=1)  # (R, P - 1)

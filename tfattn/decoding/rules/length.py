@@ -33,8 +33,8 @@ class MinLength(Rule):
         self.length = _checks.non_negative_int("MinLength", "length", length)
 
     def adjust(
-        self, logits: Tensor, tokens: Tensor, position: Tensor, state: tuple
-    ) -> tuple[Tensor, tuple]:
+        self, logits: Tensor, tokens: Tensor, position: Tensor, state: tuple[()]
+    ) -> tuple[Tensor, tuple[()]]:
         is_end = ops.arange(ops.shape(logits)[1], dtype="int32") == self.end_id
         forbidden = ops.logical_and(is_end, position < self.length)
         return ops.where(forbidden, -float("inf"), logits), state

@@ -43,8 +43,8 @@ class RepetitionPenalty(Rule):
         self.penalty = penalty
 
     def adjust(
-        self, logits: Tensor, tokens: Tensor, position: Tensor, state: tuple
-    ) -> tuple[Tensor, tuple]:
+        self, logits: Tensor, tokens: Tensor, position: Tensor, state: tuple[()]
+    ) -> tuple[Tensor, tuple[()]]:
         repeated = token_mask(tokens, _written(tokens, position), ops.shape(logits)[1])
         less = ops.where(logits > 0, logits / self.penalty, logits * self.penalty)
         return ops.where(repeated, less, logits), state
@@ -77,8 +77,8 @@ class NoRepeatNgrams(Rule):
         self.size = _checks.positive_int("NoRepeatNgrams", "size", size)
 
     def adjust(
-        self, logits: Tensor, tokens: Tensor, position: Tensor, state: tuple
-    ) -> tuple[Tensor, tuple]:
+        self, logits: Tensor, tokens: Tensor, position: Tensor, state: tuple[()]
+    ) -> tuple[Tensor, tuple[()]]:
         place = ops.arange(ops.shape(tokens)[1], dtype="int32")
         # A token is forbidden at `position + 1` if it already follows the same n - 1 tokens.
         same = ops.logical_and(place >= self.size, place <= position)  # (L,)

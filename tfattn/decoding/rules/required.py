@@ -10,8 +10,8 @@ from keras import ops
 from tfattn import _checks
 from tfattn._types import Tensor
 from tfattn.decoding.arguments import Ids
+from tfattn.decoding.configurable import NO_TOKEN
 from tfattn.decoding.rules.base import (
-    NO_TOKEN,
     Rule,
     check_ids_below,
     checked_phrases,
@@ -64,7 +64,7 @@ class RequiredTokens(Rule):
     tensors = ("tokens",)
     lowers_only = True
 
-    def __init__(self, tokens: Sequence, per_sentence: bool = False):
+    def __init__(self, tokens: Sequence[Any], per_sentence: bool = False):
         who = "RequiredTokens"
         self.per_row = _checks.boolean(who, "per_sentence", per_sentence)
         if not per_sentence:
@@ -91,7 +91,7 @@ class RequiredTokens(Rule):
         return config | {"tokens": rows if self.per_row else rows[0]}
 
     @property
-    def levels(self) -> int:
+    def levels(self) -> int:  # type: ignore[override]
         """One level for each number of required tokens."""
         return self.count * self.width + 1
 

@@ -39,8 +39,8 @@ class MinP(Rule):
         self.share = _share("MinP", "share", share)
 
     def adjust(
-        self, logits: Tensor, tokens: Tensor, position: Tensor, state: tuple
-    ) -> tuple[Tensor, tuple]:
+        self, logits: Tensor, tokens: Tensor, position: Tensor, state: tuple[()]
+    ) -> tuple[Tensor, tuple[()]]:
         least = ops.max(logits, axis=-1, keepdims=True) + ops.log(self.share)
         return ops.where(logits < least, -float("inf"), logits), state
 
@@ -77,8 +77,8 @@ class TypicalP(Rule):
         self.mass = _share("TypicalP", "mass", mass)
 
     def adjust(
-        self, logits: Tensor, tokens: Tensor, position: Tensor, state: tuple
-    ) -> tuple[Tensor, tuple]:
+        self, logits: Tensor, tokens: Tensor, position: Tensor, state: tuple[()]
+    ) -> tuple[Tensor, tuple[()]]:
         possible = logits > -float("inf")
         greatest = ops.max(ops.where(possible, logits, -1e30), axis=-1, keepdims=True)
         p = ops.where(possible, ops.exp(logits - greatest), 0.0)
@@ -89,7 +89,7 @@ class TypicalP(Rule):
         entropy = -ops.sum(p * log_p, axis=-1, keepdims=True)
         away = ops.where(possible, ops.abs(-log_p - entropy), float("inf"))
 
-        def halved(_, bounds):
+        def halved(_: Tensor, bounds: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
             """The half of the interval that contains the least distance with enough mass."""
             low, high = bounds
             middle = 0.5 * (low + high)
