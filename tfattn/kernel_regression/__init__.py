@@ -5,11 +5,14 @@ chooses bandwidths to convergence. `KernelRegressor` is the same as an estimator
 (extra `sklearn`), `NadarayaWatsonRegressor` as a Keras model.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tfattn.kernel_regression import kernels
 from tfattn.kernel_regression.keras_model import NadarayaWatsonRegressor
 from tfattn.kernel_regression.regression import Band, KernelRegression, LeaveOneOut
+
+if TYPE_CHECKING:
+    from tfattn.kernel_regression.estimator import KernelRegressor as KernelRegressor
 
 __all__ = [  # without `KernelRegressor`, so that a star import needs no scikit-learn
     "Band",

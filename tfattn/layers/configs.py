@@ -1,12 +1,14 @@
 """Configs, copies and seeds of sublayers."""
 
 import zlib
-from typing import Any
+from typing import Any, TypeVar
 
 import keras
 
 from tfattn import _checks
 from tfattn._arguments import constructor_arguments
+
+Made = TypeVar("Made", bound="Configured")
 
 
 def checked_layer(who: str, argument: str, layer: Any) -> keras.layers.Layer | None:
@@ -55,7 +57,7 @@ class Configured:
         return {**found, **super().get_config()}  # type: ignore[misc]
 
     @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "Configured":
+    def from_config(cls: type[Made], config: dict[str, Any]) -> Made:
         made = {
             name: keras.saving.deserialize_keras_object(value)
             for name, value in config.items()
