@@ -185,6 +185,12 @@ def test_where_all_points_that_count_lie_at_one_place_a_local_line_is_flat(place
     np.testing.assert_array_equal(model.derivative(x + 0.3), 0.0)
 
 
+@pytest.mark.parametrize("degree", [0, 1])
+def test_categories_alone_have_no_derivative(degree):
+    model = KernelRegression(bandwidth=[0.3], degree=degree, categorical=[0])
+    assert model.fit([[0], [0], [1]], [1.0, 2.0, 3.0]).derivative([[0], [1]]).shape == (2, 0)
+
+
 def test_a_local_line_over_points_on_a_line_in_a_plane_is_flat_across_it():
     along = np.linspace(0, 1, 51)
     model = KernelRegression(bandwidth=0.3, degree=1).fit(np.stack([along, along], 1), 2 * along)

@@ -68,8 +68,9 @@ class Smoother:
         """`(M, D, V)`: the derivative along each continuous column."""
         columns = len(self.metric.map)
         slope = np.empty((len(queries), columns, self.points.y.shape[1]))
-        for tile, fit in self.fits(queries, slopes=self.degree == 0):
-            if self.degree and columns:
+        is_line = self.degree > 0 and columns > 0
+        for tile, fit in self.fits(queries, slopes=not is_line):
+            if is_line:
                 slope[tile.rows] = fit.slope
             else:
                 slope[tile.rows] = self.metric.map @ _slope_of_constant(tile, self.points, fit)
