@@ -215,9 +215,10 @@ def test_another_kind_of_rule_or_another_order_is_another_trace():
 
 @needs_compiling
 @pytest.mark.slow
-@pytest.mark.parametrize("search", [decoding.GreedySearch(), decoding.BeamSearch()])
-def test_a_few_traces_serve_prompts_of_every_shape(search):
-    calls = []
+@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("kind", [decoding.GreedySearch, decoding.BeamSearch])
+def test_a_few_traces_serve_prompts_of_every_shape(kind, jit_compile):
+    search, calls = kind(jit_compile=jit_compile), []
     step = noting(counting, calls)
     # On JAX each shape has its own trace.
     shapes = [(2, 3, 7), (3, 5, 3), (5, 7, 11), (7, 2, 1), (2, 3, 7), (3, 5, 3)]

@@ -38,9 +38,9 @@ class Start(NamedTuple):
     own: dict[str, Tensor]  # the search's own tensors (B, ...), from `Search.start`
 
 
-def checked_settings(who: str, ids: Ids, return_state: bool) -> Settings:
+def checked_settings(who: str, ids: Ids, return_state: bool, jit_compile: bool) -> Settings:
     """The settings of a run."""
-    drop_done_rows = keras.backend.backend() == "tensorflow"
+    drop_done_rows = keras.backend.backend() == "tensorflow" and not jit_compile
     if drop_done_rows:
         import tensorflow as tf
 

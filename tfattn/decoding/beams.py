@@ -57,9 +57,9 @@ class BeamSearch(Search):
         num_results: positive int N, at most `num_beams`: hypotheses to return for each sentence.
         diverse: `DiverseBeams`, for groups of beams that differ.
         return_trace: whether to return the beams of every step, for teaching and debugging.
-        rules: see `tfattn.decoding.Search`, also for the arguments and errors of a call. The state
-            has one row per sentence; the search repeats it for the beams. A score is the sum of
-            the adjusted log-probabilities.
+        rules, jit_compile: see `tfattn.decoding.Search`, also for the arguments and errors of a
+            call. The state has one row per sentence; the search repeats it for the beams. A score
+            is the sum of the adjusted log-probabilities.
     Returns:
         When called, `Hypotheses`: tokens int32 `(B, N, L)`, scores float32 `(B, N)`, the best
         first, state and trace. With `return_state`, the state of each result as it was when the
@@ -98,8 +98,9 @@ class BeamSearch(Search):
         diverse: DiverseBeams | None = None,
         return_trace: bool = False,
         rules: Sequence[Rule] = (),
+        jit_compile: bool = False,
     ):
-        super().__init__(rules)
+        super().__init__(rules, jit_compile)
         who = type(self).__name__
         self.num_beams = _checks.positive_int(who, "num_beams", num_beams)
         self.num_results = _checks.positive_int(who, "num_results", num_results)

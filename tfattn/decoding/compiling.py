@@ -14,13 +14,16 @@ from tfattn._types import Step, Tensor
 _compiled: dict[int, dict[Hashable, Callable[..., Any]]] = {}
 
 
-def compiled(search: Callable[..., Any], step: Step, settings: Hashable) -> Callable[..., Any]:
+def compiled(
+    search: Callable[..., Any], step: Step, settings: Hashable, jit_compile: bool = False
+) -> Callable[..., Any]:
     """`search` with that step and those settings as a compiled function of tensors.
 
     Args:
         search: function of (step, settings, *tensors).
         step: function or bound method; its compiled searches are freed with it.
         settings: part of the compiled function: another value compiles another function.
+        jit_compile: whether XLA compiles it on TensorFlow.
     Returns:
         A function of the tensors. It is traced once for each of their shapes; on JAX twice, if the
         step belongs to no object with `variables`. PyTorch runs it eagerly, without gradients.
@@ -32,7 +35,7 @@ def compiled(search: Callable[..., Any], step: Step, settings: Hashable) -> Call
     # LoRA and quantization replace the owner's weights: a function compiled before lacks the new
     # ones.
     num_variables = len(getattr(owner, "variables", ()))
-    key = search, getattr(step, "__name__", None), settings, num_variables
+    key = search, getattr(step, "__name__", None), settings, num_variables, jit_compile
     if key not in of_owner:
         # A strong reference would keep the owner alive in the table for ever.
         is_method = hasattr(step, "__self__")
@@ -42,7 +45,9 @@ def compiled(search: Callable[..., Any], step: Step, settings: Hashable) -> Call
             import tensorflow as tf
 
             # The loop needs no AutoGraph, which keeps the step's owner alive after a failure.
-            run = tf.function(run, autograph=False, reduce_retracing=True)
+            run = tf.function(
+                run, autograph=False, reduce_retracing=True, jit_compile=jit_compile or None
+            )
         elif backend == "jax":
             run = _compiled_by_jax(run)
         elif backend == "torch":

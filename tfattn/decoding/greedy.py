@@ -13,7 +13,8 @@ class GreedySearch(Search):
     """Writes the token with the highest score at every step, until each row has ended.
 
     Args:
-        rules: see `tfattn.decoding.Search`, also for the arguments, result and errors of a call.
+        rules, jit_compile: see `tfattn.decoding.Search`, also for the arguments, result and errors
+            of a call.
     Raises:
         ValueError: `rules` contains an object that is not a rule, or a rule for beams only.
     Example: a step that counts up.

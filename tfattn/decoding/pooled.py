@@ -34,7 +34,7 @@ class PooledBeamSearch(Search):
         num_beams: positive int K.
         length_penalty: number of at least 0, as in `BeamSearch`.
         early_stopping: whether to stop as soon as the pool is full.
-        rules: see `tfattn.decoding.Search`; none that is for `BeamSearch` alone.
+        rules, jit_compile: see `tfattn.decoding.Search`; no rule that is for `BeamSearch` alone.
     Returns:
         When called, `Hypotheses`: tokens int32 `(B, K, L)`, scores float32 `(B, K)`, the best
         first; no state and no trace.
@@ -67,8 +67,9 @@ class PooledBeamSearch(Search):
         length_penalty: float = 1.0,
         early_stopping: bool = False,
         rules: Sequence[Rule] = (),
+        jit_compile: bool = False,
     ):
-        super().__init__(rules)
+        super().__init__(rules, jit_compile)
         who = type(self).__name__
         self.num_beams = _checks.positive_int(who, "num_beams", num_beams)
         self.length_penalty = _checks.non_negative_number(who, "length_penalty", length_penalty)

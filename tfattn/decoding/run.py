@@ -1,6 +1,6 @@
 """A run of a search, to its end or a few steps at a time."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -90,7 +90,7 @@ class Run:
         if not ops.is_tensor(batch_size):
             _checks.positive_int(who, "batch_size", batch_size)
         limits = checked_limits(who, max_length, batch_size)
-        settings = checked_settings(who, ids, return_state)
+        settings = checked_settings(who, ids, return_state, search.jit_compile)
         _check_rules(search, batch_size, limits, ids)
         self.search, self.step, self.length = search, step, int(np.max(limits))
         forms = tuple(map(Form.of, (search, *search.rules)))
@@ -106,20 +106,18 @@ class Run:
 
     def results(self) -> dict[str, Any]:
         """The results by name, including the state with `return_state`."""
-        results, report = compiled(_run, self.step, self.key)(self.start, self.state, self.tables)
+        results, report = self._compiled(_run)(self.start, self.state, self.tables)
         self.check(report)
         return results
 
     def begin(self, most: int) -> Progress:
         """The search after its first `most` steps."""
-        first = compiled(_begin, self.step, self.key)
-        return self._checked(
-            *first(self.start, self.state, self.tables, ops.convert_to_tensor(most))
-        )
+        most = ops.convert_to_tensor(most)
+        return self._checked(*self._compiled(_begin)(self.start, self.state, self.tables, most))
 
     def resume(self, progress: Progress, most: int) -> Progress:
         """The search after `most` further steps."""
-        further = compiled(_resume, self.step, self.key)
+        further = self._compiled(_resume)
         return self._checked(*further(progress, self.tables, ops.convert_to_tensor(most)))
 
     def alive(self, found: Found) -> Tensor:
@@ -129,6 +127,9 @@ class Run:
     def end(self, progress: Progress) -> dict[str, Any]:
         """The results by name after the last step."""
         return self.key.search(self.tables).results(progress.found)[0]
+
+    def _compiled(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        return compiled(function, self.step, self.key, self.search.jit_compile)
 
     def _checked(self, progress: Progress, report: dict[str, Tensor]) -> Progress:
         self.check(report)

@@ -36,8 +36,8 @@ class Sampling(Search):
         seed: a non-negative int gives the same result at every call (`translate` continues with it
             from batch to batch); a `keras.random.SeedGenerator` gives the next result of its
             sequence; None takes Keras's global generator, which `keras.utils.set_random_seed` sets.
-        rules: see `tfattn.decoding.Search`, also for the arguments, result and errors of a call.
-            Rules come first, before temperature, `top_k` and `top_p`.
+        rules, jit_compile: see `tfattn.decoding.Search`, also for the arguments, result and errors
+            of a call. Rules come first, before temperature, `top_k` and `top_p`.
     Raises:
         ValueError: an argument is out of its range; `rules` contains an object that is not a
             rule, or a rule for beams only.
@@ -63,8 +63,9 @@ class Sampling(Search):
         top_p: float | None = None,
         seed: int | keras.random.SeedGenerator | None = None,
         rules: Sequence[Rule] = (),
+        jit_compile: bool = False,
     ):
-        super().__init__(rules)
+        super().__init__(rules, jit_compile)
         who = type(self).__name__
         self.temperature = _checks.positive_number(who, "temperature", temperature)
         self.top_k = None if top_k is None else _checks.positive_int(who, "top_k", top_k)

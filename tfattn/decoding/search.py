@@ -22,11 +22,15 @@ class Search(Configurable):
 
     The loop is compiled once for a step function, the options that are not numbers, and the shapes
     of the state; a second call with the same shapes traces nothing. On TensorFlow, the loop drops
-    ended rows once they are a quarter of all rows (not inside a `tf.function` of the caller, which
-    XLA might compile). The default ids are those of `tfattn.data.Vocabulary`.
+    ended rows once they are a quarter of all rows (not with `jit_compile`, nor inside a
+    `tf.function` of the caller, which XLA might compile). The default ids are those of
+    `tfattn.data.Vocabulary`.
 
     Args:
         rules: rules of `tfattn.rules`, in the order in which they change the scores.
+        jit_compile: whether XLA compiles the loop on TensorFlow: some seconds for each new shape,
+            after which a call takes about half as long. (`translate` pads to few shapes.) JAX
+            always does, PyTorch never.
     Call arguments:
         step: `step(tokens, position, state) -> (logits, state)`, see `tfattn.decoding`; such as
             `model.step` of a `Transformer`.
@@ -40,11 +44,11 @@ class Search(Configurable):
         int32 `(B, L)`, L the greatest `max_length`: the tokens after the begin token, up to the end
         token (included), then padding. With `return_state`, `(tokens, state)`.
     Raises:
-        ValueError: `rules` contains an object that is not a rule; when called: `step` is not
-            callable; `max_length` or `batch_size` is not a positive int; an id is below 0;
-            `return_state` is not a bool; the state does not have `batch_size` rows, or a `Past` has
-            fewer than `max_length` positions; a rule does not fit the vocabulary or the batch; the
-            rules leave a row no token to write.
+        ValueError: `rules` contains an object that is not a rule; `jit_compile` is not a bool; when
+            called: `step` is not callable; `max_length` or `batch_size` is not a positive int; an
+            id is below 0; `return_state` is not a bool; the state does not have `batch_size` rows,
+            or a `Past` has fewer than `max_length` positions; a rule does not fit the vocabulary or
+            the batch; the rules leave a row no token to write.
     Attributes:
         tensors, not_compiled: names of attributes, see `Rule.tensors`. A new value of an attribute
             in `tensors` compiles nothing new; only `start` reads attributes in `not_compiled`.
@@ -71,7 +75,7 @@ class Search(Configurable):
     end_id: int
     padding_id: int
 
-    def __init__(self, rules: Sequence[Rule] = ()):
+    def __init__(self, rules: Sequence[Rule] = (), jit_compile: bool = False):
         who = type(self).__name__
         if not isinstance(rules, list | tuple):
             _checks.fail(who, "rules", "be a sequence of rules of `tfattn.rules`", rules)
@@ -81,6 +85,7 @@ class Search(Configurable):
             if rule.beams_only and not self.sums:
                 _checks.fail(who, "rules", "hold no rule for `BeamSearch` alone", rule)
         self.rules = tuple(rules)
+        self.jit_compile = _checks.boolean(who, "jit_compile", jit_compile)
 
     def __call__(
         self,
