@@ -11,7 +11,6 @@ Each class also sets its tiling: `work`, the numbers that it holds for each pair
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import tensorflow as tf
 
@@ -155,8 +154,8 @@ def _refuse_captured(score: Callable[..., tf.Tensor]) -> None:
     cells = getattr(score, "__closure__", None) or ()
     for name, cell in zip(names, cells, strict=False):
         # An empty cell has no contents: a name that is not bound yet.
-        captured: Any = getattr(cell, "cell_contents", None)
-        if tf.is_tensor(captured) and tf.as_dtype(captured.dtype).is_floating:
+        held = getattr(cell, "cell_contents", None)
+        if held is not None and tf.is_tensor(held) and tf.as_dtype(held.dtype).is_floating:
             expected = (
                 f"take `{name}` from `parameters`: closed over, it would get no gradient "
                 "when streamed"
