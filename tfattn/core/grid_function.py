@@ -22,6 +22,7 @@ class GridFunction:
         """Raises where the object's arrays do not fit scores of that static shape, `(B, T, S)` or
         `(B, H, T, S)`.
         """
+        return  # AutoGraph cannot transform a function without a statement
 
     def flatten(self) -> tuple[tuple["Tensor | GridFunction", ...], Hashable]:
         """`(children, static)`: the tensors and grid functions inside, and a tuple of the other

@@ -39,20 +39,19 @@ def compiled(
     if key not in of_owner:
         # A strong reference would keep the owner alive in the table for ever.
         is_method = hasattr(step, "__self__")
-        run: Any = _Run(search, (weakref.WeakMethod if is_method else weakref.ref)(step), settings)
+        run = _Run(search, (weakref.WeakMethod if is_method else weakref.ref)(step), settings)
         backend = keras.backend.backend()
         if backend == "tensorflow":
             import tensorflow as tf
 
             # The loop needs no AutoGraph, which keeps the step's owner alive after a failure.
-            run = tf.function(
+            of_owner[key] = tf.function(
                 run, autograph=False, reduce_retracing=True, jit_compile=jit_compile or None
             )
         elif backend == "jax":
-            run = _compiled_by_jax(run)
-        elif backend == "torch":
-            run = without_gradients(run)
-        of_owner[key] = run
+            of_owner[key] = _compiled_by_jax(run)
+        else:
+            of_owner[key] = without_gradients(run) if backend == "torch" else run
     return of_owner[key]
 
 

@@ -27,10 +27,10 @@ def build_part(holder: keras.layers.Layer, part: keras.layers.Layer | None, *sha
 def check_unshared(holder: keras.layers.Layer, *arguments: str) -> None:
     """Raises if one of these sublayers has weights and another layer shares it."""
     for argument in arguments:
-        part: Any = getattr(holder, argument, None)
+        part = getattr(holder, argument, None)
         others = getattr(part, "_holders", ())
         others = sorted(f"`{other.name}`" for other in others if other is not holder)
-        if others and part.weights:
+        if others and getattr(part, "weights", ()):
             others = " and ".join(others)
             expected = f"not be shared with {others} in a model that is saved: create one per layer"
             _checks.fail(type(holder).__name__, argument, expected, part)

@@ -339,7 +339,7 @@ class TransformerDecoder(_Stack):
         # (B, 1, D)
         x = self.embed(ops.take(ids, here, axis=1), training=False, start_index=position)
         x = zero_broken_padding(x, ops.take(real, here, axis=1))
-        weights: list[Tensor] = []
+        weights = list[Tensor]()
         for i, block in enumerate(self.blocks):
             returns_weights = return_attention_scores and i == len(self.blocks) - 1
             options = {"return_attention_scores": True} if returns_weights else {}

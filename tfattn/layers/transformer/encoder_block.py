@@ -103,9 +103,7 @@ class TransformerEncoderBlock(TransformerBlock):
             return_attention_scores=return_attention_scores,
             training=training,
         )
-        weights: list[Tensor] = []
-        if return_attention_scores:
-            attended, *weights = attended
+        attended, *weights = attended if return_attention_scores else (attended,)
         x = self.self_attention_norm(inputs, attended, training=training)
         x = self.feed_forward_norm(
             x,
