@@ -30,7 +30,7 @@ def check_unshared(holder: keras.layers.Layer, *arguments: str) -> None:
         part = getattr(holder, argument, None)
         others = getattr(part, "_holders", ())
         others = sorted(f"`{other.name}`" for other in others if other is not holder)
-        if others and getattr(part, "weights", ()):
+        if others and getattr(part, "weights", None):
             others = " and ".join(others)
             expected = f"not be shared with {others} in a model that is saved: create one per layer"
             _checks.fail(type(holder).__name__, argument, expected, part)
