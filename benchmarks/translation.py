@@ -103,8 +103,10 @@ CASES = [
     Case("training step, both by XLA", "training", jit=True, peer_jit=True, every=4),
     Case("beam search, KerasHub by XLA", "decoding", 0.5, peer_jit=True, quick=True),
     Case("beam search, none by XLA", "decoding"),
-    Case("greedy search, KerasHub by XLA", "decoding", 0.9, peer_jit=True, beams=1),
+    Case("beam search, both by XLA", "decoding", jit=True, peer_jit=True),
+    Case("greedy search, KerasHub by XLA", "decoding", peer_jit=True, beams=1),
     Case("greedy search, none by XLA", "decoding", beams=1),
+    Case("greedy search, both by XLA", "decoding", 0.9, jit=True, peer_jit=True, beams=1),
     Case(
         "beam search to the greatest length, KerasHub by XLA", "decoding", peer_jit=True, ends=False
     ),
@@ -132,7 +134,7 @@ def worker(case: Case, file: str, name: str) -> None:
         losses = _keras_loss if case.keras_loss and not ours else _own_loss
         return _serve_training(model, *losses(case.smoothing), jit, batches)
     if ours:
-        return _serve_decoding(case, Translator(model, case.beams), batches)
+        return _serve_decoding(case, Translator(model, case.beams, jit), batches)
     options = {"begin_id": Ids.begin_id, "end_id": Ids.end_id, "adjust": ending, "jit": jit}
     if case.beams == 1:
         return _serve_decoding(case, GreedyTranslator(model, **options), batches)
@@ -209,19 +211,20 @@ def _serve_decoding(case: Case, translator: Callable, batches: list[Batch]) -> N
 class Translator:
     """Tokens `(B, max_length)` of the best hypotheses, and their scores `(B,)` by beam search."""
 
-    def __init__(self, model: tfattn.Transformer, beams: int):
-        self.model, self.beams = model, beams
+    def __init__(self, model: tfattn.Transformer, beams: int, jit: bool):
+        self.model = model
+        if beams == 1:
+            self.search = GreedySearch(jit_compile=jit)
+        else:
+            self.search = BeamSearch(beams, length_penalty=0.0, jit_compile=jit)
 
     def __call__(
         self, source: Tensor, lengths: Tensor, max_length: int
     ) -> tuple[np.ndarray, np.ndarray | None]:
         state = {"model": self.model.encode(source, max_length=max_length), "lengths": lengths}
-        if self.beams == 1:
-            tokens = GreedySearch()(self.step, state, len(source), max_length).numpy()
-            return tokens, None
-        found = BeamSearch(num_beams=self.beams, length_penalty=0.0)(
-            self.step, state, len(source), max_length
-        )
+        found = self.search(self.step, state, len(source), max_length)
+        if isinstance(self.search, GreedySearch):
+            return found.numpy(), None
         return found.tokens[:, 0].numpy(), found.scores[:, 0].numpy()
 
     def step(
