@@ -213,6 +213,7 @@ class Translator:
 
     def __init__(self, model: tfattn.Transformer, beams: int, jit: bool):
         self.model = model
+        self.encode = tf.function(model.encode, jit_compile=jit)
         if beams == 1:
             self.search = GreedySearch(jit_compile=jit)
         else:
@@ -221,7 +222,7 @@ class Translator:
     def __call__(
         self, source: Tensor, lengths: Tensor, max_length: int
     ) -> tuple[np.ndarray, np.ndarray | None]:
-        state = {"model": self.model.encode(source, max_length=max_length), "lengths": lengths}
+        state = {"model": self.encode(source, max_length=max_length), "lengths": lengths}
         found = self.search(self.step, state, len(source), max_length)
         if isinstance(self.search, GreedySearch):
             return found.numpy(), None

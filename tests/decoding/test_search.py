@@ -47,7 +47,8 @@ def test_a_rule_without_a_constructor_has_a_config():
         pass
 
     assert Plain().get_config() == {}
-    assert repr(decoding.GreedySearch(rules=[Plain()])) == "GreedySearch(rules=(Plain(),), jit_compile=False)"
+    search = decoding.GreedySearch(rules=[Plain()])
+    assert repr(search) == "GreedySearch(rules=(Plain(),), jit_compile=False)"
 
 
 @pytest.mark.parametrize("name", SEARCHES)

@@ -306,6 +306,22 @@ def test_a_real_model_traces_nothing_and_takes_no_memory_in_a_second_pass(monkey
     assert megabytes() - before < 24
 
 
+@needs_compiling
+def test_many_batches_of_a_shape_are_encoded_by_one_compiled_function(monkeypatch):
+    calls, model, sentences = [], transformer(), ["a b c", "d e f"] * 4
+    plain = type(model).encode
+    monkeypatch.setattr(
+        type(model),
+        "encode",
+        lambda self, *args, **kwargs: calls.append(1) or plain(self, *args, **kwargs),
+    )
+    expected = translate(sentences, model)
+    for batch_size, count in ((2, 1), (4, 2)):  # four batches, then two of another shape
+        calls.clear()
+        assert translate(sentences, model, batch_size=batch_size) == expected
+        assert len(calls) == (1 if BACKEND == "jax" else count)
+
+
 @pytest.mark.parametrize("argument", ["source_vocabulary", "target_vocabulary"])
 def test_a_vocabulary_of_another_size_than_the_models_is_refused_before_any_work(argument):
     model = WordForWord()
