@@ -193,6 +193,7 @@ def test_an_error_is_named_with_its_line_in_the_answer():
         raise NotImplementedError("heads")
 
     assert "raises NotImplementedError: heads" in said("merge_heads", fails)
+    assert "raises SystemExit: 0" in said("merge_heads", lambda x: sys.exit(0))
 
 
 def test_tensors_of_the_backend_and_lists_are_taken():

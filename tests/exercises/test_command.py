@@ -98,11 +98,15 @@ def test_a_file_with_several_answers_is_checked_whole(capsys, folder):
             "import json\njson.loads(3)",
             "mine.py, line 2: TypeError: the JSON",
         ),
+        (("check", "mine.py"), RIGHT + "exit()", "mine.py, line 6: SystemExit"),
+        (("check", "split_heads"), RIGHT, "split_heads.py defines no function `split_heads`"),
+        (("check", "split_heads.py"), RIGHT, "split_heads.py defines no function `split_heads`"),
     ],
 )
 def test_errors_are_one_sentence_and_status_1(arguments, text, error, capsys, folder):
     if text:
-        (folder / "mine.py").write_text(text, encoding="utf-8")
+        file = folder / f"{arguments[1].removesuffix('.py')}.py"
+        file.write_text(text, encoding="utf-8")
     status, out, said = run(capsys, *arguments)
     assert (status, out) == (1, "")
     assert said.startswith("error: ") and error in said and said.count("\n") == 1

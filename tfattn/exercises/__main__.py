@@ -78,12 +78,15 @@ def _check(target: str, language: str) -> bool:
         raise ValueError(f"{path} is not there; `open {path.stem}` writes it")
     try:
         found = runpy.run_path(str(path))
-    except Exception as error:  # the file's own
+    except (Exception, SystemExit) as error:  # the file's own
         frames = traceback.extract_tb(error.__traceback__)
         lines: list[Any] = [each.lineno for each in frames if each.filename == str(path)] or ["?"]
         line = error.lineno if isinstance(error, SyntaxError) else lines[-1]
-        raise ValueError(f"{path}, line {line}: {type(error).__name__}: {error}") from None
+        text = f"{type(error).__name__}: {error}".rstrip(": ")
+        raise ValueError(f"{path}, line {line}: {text}") from None
     answers = [name for name in names() if callable(found.get(name))]
+    if path.stem in names() and path.stem not in answers:
+        raise ValueError(f"{path} defines no function `{path.stem}`")
     if not answers:
         raise ValueError(f"{path} defines no function with the name of an exercise")
     return all([check(name, found[name], language=language) for name in answers])

@@ -95,7 +95,7 @@ def _fault_of_case(
             given = function(*mine)
     except NotImplementedError as error:
         return _Fault("empty", {}) if not error.args else _raised(function, error)
-    except Exception as error:  # whatever an answer raises is shown
+    except (Exception, SystemExit) as error:  # whatever an answer raises is shown
         return _raised(function, error)
     for argument, before, after in zip(exercise.arguments, inputs, mine, strict=True):
         if not np.array_equal(before, after, equal_nan=np.asarray(before).dtype.kind == "f"):
@@ -105,7 +105,7 @@ def _fault_of_case(
     return _difference(exercise.oracle(*inputs), given, exercise.tolerance)
 
 
-def _raised(function: Callable[..., Any], error: Exception) -> _Fault:
+def _raised(function: Callable[..., Any], error: BaseException) -> _Fault:
     file = getattr(getattr(function, "__code__", None), "co_filename", None)
     lines = [
         frame.lineno
@@ -200,7 +200,7 @@ def _is_constant(
     try:
         with np.errstate(all="ignore"):
             results = [function(*copy.deepcopy(inputs)) for inputs in cases]
-    except Exception:  # of a later case
+    except (Exception, SystemExit):  # of a later case
         return False
     wanted = [exercise.oracle(*inputs) for inputs in cases]
     return _all_equal(results) and not _all_equal(wanted)
