@@ -99,12 +99,12 @@ def masked_after(query, key, value, mask):
     return weights @ np.nan_to_num(value)
 
 
-def bahdanau(axis=-1, project=False, use_lengths=True, state_only=False):
+def bahdanau(axis=-1, project=False, use_lengths=True, state_only=False, hide=-1e9):
     def bahdanau_context(state, memory, w_state, w_memory, v, lengths):
         keys = memory @ w_memory
         scores = np.tanh((state @ w_state)[:, None] + (0 if state_only else keys)) @ v
         if use_lengths:
-            scores = np.where(np.arange(scores.shape[1]) < lengths[:, None], scores, -1e9)
+            scores = np.where(np.arange(scores.shape[1]) < lengths[:, None], scores, hide)
         weights = softmax(scores, axis)
         return np.einsum("bs,bsd->bd", weights, keys if project else memory), weights
 
@@ -179,8 +179,8 @@ def norm(axis=-1, inside=True, ddof=0, affine=True, root=np.sqrt):
     return layer_norm
 
 
-def normalized(x, axis=-1):
-    return (x - x.mean(axis, keepdims=True)) / np.sqrt(x.var(axis, keepdims=True) + 1e-5)
+def normalized(x, axis=-1, epsilon=1e-5):
+    return (x - x.mean(axis, keepdims=True)) / np.sqrt(x.var(axis, keepdims=True) + epsilon)
 
 
 def added_in_place(x, output):
@@ -267,11 +267,11 @@ def swapped(scores, log_probs):
     return totals, tokens, parents
 
 
-def top_p(crossing=True, rescale=True, keep_order=True):
+def top_p(crossing=True, rescale=True, keep_order=True, below=np.less):
     def nucleus(probabilities, mass):
         order = np.argsort(probabilities)[::-1]
         sums = np.cumsum(probabilities[order])
-        kept = sums - probabilities[order] < mass if crossing else sums <= mass
+        kept = below(sums - probabilities[order], mass) if crossing else sums <= mass
         chosen = probabilities[order] * kept
         chosen = chosen / chosen.sum() if rescale else chosen
         return chosen[np.argsort(order)] if keep_order else chosen
@@ -304,6 +304,7 @@ ANSWERS = {
         "right": left_out,
         "zeroed after softmax": zeroed_after,
         "renormalized, 0 / 0 for a small bandwidth": renormalized,
+        "-1e4 is too little": lambda x, h: softmax(squares(x, h) - 1e4 * np.eye(len(x))),
         "the point itself": lambda x, h: softmax(squares(x, h)),
         "divides in place": scaled_in_place,
     },
@@ -338,6 +339,10 @@ ANSWERS = {
         "-100 is too little": lambda s, n: (
             softmax(s - 100.0 * ~seen(s, n)) * (n > 0)[:, None, None]
         ),
+        "-1e3 is no less than a score": lambda s, n: (
+            softmax(np.where(seen(s, n), s, -1e3)) * (n > 0)[:, None, None]
+        ),
+        "hidden keys have nearly 0": lambda s, n: np.maximum(masked(s, n), 5e-5),
         "one key too many": lambda s, n: masked(s, n + 1),
         "changes the scores": changed_scores,
     },
@@ -359,12 +364,14 @@ ANSWERS = {
         "NaN from a padded value": dot(guard=False),
         "NaN where nothing is seen": dot(empty=False),
         "a mean where nothing is seen": dot(empty=False, hide=-1e9),
+        "-12 is too little": dot(hide=-12.0),
         "softmax over queries": dot(hide=-1e9, weigh=lambda scores: softmax(scores, axis=1)),
         "mask inverted": lambda q, k, v, mask: dot()(q, k, v, ~mask),
     },
     "bahdanau_context": {
         "right": bahdanau(),
         "padding seen": bahdanau(use_lengths=False),
+        "-20 is too little": bahdanau(hide=-20.0),
         "softmax over the batch": bahdanau(axis=0),
         "projected values": bahdanau(project=True),
         "keys not asked": bahdanau(state_only=True),
@@ -373,6 +380,7 @@ ANSWERS = {
     },
     "shift_right": {
         "right": shift,
+        "begins with 1 whatever is asked": lambda t, b: shift(t, 1),
         "rolled around": lambda t, b: np.roll(t, 1, axis=1),
         "one longer": lambda t, b: np.concatenate([np.full_like(t[:, :1], b), t], axis=1),
         "shifted left": lambda t, b: np.concatenate([t[:, 1:], np.full_like(t[:, :1], b)], axis=1),
@@ -438,6 +446,7 @@ ANSWERS = {
         "right": norm(),
         "over the batch": norm(axis=(0, 1)),
         "over the whole text": norm(axis=(1, 2)),
+        "another epsilon": lambda x, g, b, epsilon: norm()(x, g, b, 1e-3),
         "epsilon outside the root": norm(inside=False),
         "n - 1": norm(ddof=1),
         "no gamma and beta": norm(affine=False),
@@ -445,6 +454,7 @@ ANSWERS = {
     },
     "add_norm": {
         "right": lambda x, y: normalized(x + y),
+        "no epsilon": lambda x, y: normalized(x + y, epsilon=0.0),
         "norm, then add": lambda x, y: x + normalized(y),
         "no residual": lambda x, y: normalized(y),
         "norm of x, then add": lambda x, y: normalized(x) + y,
@@ -518,6 +528,7 @@ ANSWERS = {
     "nucleus": {
         "right": top_p(),
         "without the token that crosses": top_p(crossing=False),
+        "one token more where the sum is just the mass": top_p(below=np.less_equal),
         "not rescaled": top_p(rescale=False),
         "sorted": top_p(keep_order=False),
         "a threshold": lambda p, mass: np.where(p >= mass, p, 0) / max(p[p >= mass].sum(), 1e-9),
@@ -535,6 +546,7 @@ ANSWERS = {
         "right": lambda s, c, r, b: (r - b) * (one_hot(c, len(s)) - softmax(s)),
         "a loss's sign": lambda s, c, r, b: (r - b) * (softmax(s) - one_hot(c, len(s))),
         "no baseline": lambda s, c, r, b: r * (one_hot(c, len(s)) - softmax(s)),
+        "a baseline of 0.5": lambda s, c, r, b: (r - 0.5) * (one_hot(c, len(s)) - softmax(s)),
         "of p, not of its log": lambda s, c, r, b: (
             (r - b) * softmax(s)[c] * (one_hot(c, len(s)) - softmax(s))
         ),

@@ -173,6 +173,7 @@ def _differs(wanted: np.ndarray, given: np.ndarray, tolerance: float) -> np.ndar
     wanted, given = wanted.astype("float64"), given.astype("float64")
     with np.errstate(invalid="ignore"):  # infinity less infinity
         near = np.abs(given - wanted) <= tolerance * (1 + np.abs(wanted))
+    near &= (wanted != 0) | (given == 0)  # a weight of 0 is exactly 0
     return ~(near & np.isfinite(given)) & (given != wanted)
 
 

@@ -215,6 +215,7 @@ def _probabilities(rng: np.random.Generator) -> Cases:
     for vocabulary, mass in ((5, 0.6), (7, 0.9), (11, 0.5), (1, 0.8), (4, 0.01)):
         yield rng.dirichlet(np.ones(vocabulary)).astype("float32"), mass
     yield rng.permutation(np.array([0.5, 0.3, 0.15, 0.05], "float32")), 0.7
+    yield rng.permutation(np.array([0.5, 0.25, 0.125, 0.125], "float32")), 0.5
 
 
 @exercise(
@@ -283,7 +284,8 @@ def hard_attention(scores: np.ndarray, values: np.ndarray) -> np.ndarray:
 
 def _rewards(rng: np.random.Generator) -> Cases:
     for keys in (5, 2, 7, 3):
-        yield floats(rng, keys), int(rng.integers(keys)), round(float(rng.normal() + 2), 2), 0.5
+        reward, baseline = (round(float(number), 2) for number in rng.normal((2.0, 1.0)))
+        yield floats(rng, keys), int(rng.integers(keys)), reward, baseline
 
 
 @exercise(

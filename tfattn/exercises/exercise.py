@@ -58,7 +58,7 @@ class Exercise(NamedTuple):
         title, statement: in both languages.   hints: from a nudge to nearly the answer.
         draw: from a random generator to several tuples of inputs.
         oracle: the answer in NumPy; its arguments are those of the function.
-        tolerance: how far a number may be off, relative to 1 plus its size.
+        tolerance: how far a number may be off, relative to 1 plus its size; a 0 may not.
     Example:
         >>> tfattn.exercises.get("split_heads").hints[0].en
         'In memory, the features of a token lie side by side: first those of head 0.'

@@ -14,6 +14,7 @@ def _scores_and_lengths(rng: np.random.Generator) -> Cases:
     scores[1, :, 4] = 1000  # of a key that is hidden
     yield scores, np.array([5, 2], "int32")
     yield floats(rng, 3, 2, 5), np.array([3, 0, 5], "int32")
+    yield floats(rng, 2, 3, 5) - 1000, np.array([4, 2], "int32")
 
 
 @exercise(
@@ -25,14 +26,14 @@ def _scores_and_lengths(rng: np.random.Generator) -> Cases:
         valid_lens[b] keys of its batch row alone. valid_lens is (B,). Keys after them have weights
         of exactly 0, and the others sum to 1. Where a length is 0, all weights are 0.
 
-        Scores can be as large as a thousand.
+        Scores can be as large as a thousand, or as small as minus a thousand.
         """,
         """
         把评分 (B, T, S) 变成权重 (B, T, S)：对每一行做 softmax，
         但第 b 个样本只算前 valid_lens[b] 个键。valid_lens 的形状是 (B,)。
         其余的键权重恰好是 0，有效键的权重之和为 1。长度为 0 时，所有权重都是 0。
 
-        评分可能大到一千。
+        评分可能大到一千，也可能小到负一千。
         """,
     ),
     hints=(
@@ -108,6 +109,9 @@ def _attention(rng: np.random.Generator) -> Cases:
     mask = np.ones((2, 3, 5), bool)
     mask[0, 1] = False
     yield query, key, value, mask
+    large, mask = value.copy(), np.ones((2, 3, 5), bool)
+    large[0, 1], mask[0, 2, 1] = 1e30, False  # seen by other queries
+    yield query, key, large, mask
     mask = np.broadcast_to(np.arange(5) < 3, (2, 3, 5)).copy()
     yield query, key, np.where(mask[:, 0, :, None], value, np.float32("nan")), mask
 
@@ -204,7 +208,8 @@ def bahdanau_context(
 
 def _targets(rng: np.random.Generator) -> Cases:
     for batch, length in ((2, 5), (3, 2), (1, 1)):
-        yield rng.integers(2, 20, size=(batch, length)).astype("int32"), 1
+        targets = rng.integers(2, 20, size=(batch, length)).astype("int32")
+        yield targets, int(rng.integers(20, 40))
 
 
 @exercise(
