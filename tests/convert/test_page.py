@@ -20,6 +20,7 @@ from tfattn.translator.presets import PRESETS
 
 LETTERS = "abcdefghijklm"
 WORDS = data.Vocabulary([f"{letter}{letter}" for letter in LETTERS])
+SPLIT = data.Vocabulary(WORDS.words[4:], str.split)
 TARGET = data.Vocabulary([f"<{letter}>" for letter in LETTERS + "nop"])
 
 
@@ -63,7 +64,7 @@ def character_model():
 
 def recurrent_model():
     sizes = {"width": 5, "units": 7, "num_layers": 2}
-    return tfattn.BahdanauSeq2Seq(len(WORDS), len(TARGET), **sizes), WORDS, TARGET
+    return tfattn.BahdanauSeq2Seq(len(SPLIT), len(TARGET), **sizes), SPLIT, TARGET
 
 
 def shared_recurrent_model():
@@ -195,7 +196,9 @@ def exported(request, tmp_path_factory):
 
 def sentences(words):
     letters = [*"我爱猫鱼a "] if words.words[4] == "我" else [*"abcdefé "]
-    letters = [*(f"{word} " for word in WORDS.words[4:]), "zz "] if words is WORDS else letters
+    letters = (
+        [*(f"{word} " for word in WORDS.words[4:]), "zz "] if words in (WORDS, SPLIT) else letters
+    )
     rng, found = np.random.default_rng(5), []
     while len(found) < 200:
         text = "".join(rng.choice(letters, rng.integers(4, 15)))
@@ -276,6 +279,7 @@ ODD = [
     "☃☃ a ☃",
     "ａｂ e\u0301",
     "a\u2581b \u2585",
+    "aa \u2581 bb",
     "🙂",
     "<eos> <pad>",
     "\x1cb\0a",

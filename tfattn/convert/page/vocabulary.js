@@ -10,9 +10,10 @@ const WHITE = /[\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205
 const split = (sentence) => sentence.split(WHITE).filter((word) => word);
 
 class Vocabulary {
-  // kind: "words", "characters" or "subwords". normalization: "NFC", "NFKC" or null.
-  constructor({ kind, words, normalization }) {
-    Object.assign(this, { kind, words, normalization });
+  // kind: "words", "characters" or "subwords". normalization: "NFC", "NFKC" or null. skipsSpace:
+  // whether an unknown SPACE is no token.
+  constructor({ kind, words, normalization, skipsSpace }) {
+    Object.assign(this, { kind, words, normalization, skipsSpace });
     this.ids = new Map(words.map((word, id) => [word, id]).slice(SPECIAL));
   }
 
@@ -20,9 +21,9 @@ class Vocabulary {
   encode(sentence) {
     const texts = { words: split, characters, subwords: this.subwords.bind(this) }[this.kind];
     const tokens = texts(sentence).map((text) => ({ text, id: this.ids.get(text) ?? UNKNOWN }));
-    if (this.kind === "words") return tokens;
-    if (this.kind === "characters") {
-      return tokens.filter(({ text, id }) => text !== SPACE || id !== UNKNOWN);
+    if (this.kind !== "subwords") {
+      return tokens.filter(({ text, id }) => (
+        !this.skipsSpace || text !== SPACE || id !== UNKNOWN));
     }
     const joined = [];  // consecutive unknown characters are one token
     for (const token of tokens) {

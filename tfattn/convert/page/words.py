@@ -27,6 +27,7 @@ def to_json(who: str, name: str, vocabulary: Any) -> dict[str, Any]:
         "kind": kind,
         "words": vocabulary.words,
         "normalization": getattr(vocabulary, "normalization", None),
+        "skipsSpace": getattr(vocabulary, "tokenizer", None) is not None,
     }
 
 
