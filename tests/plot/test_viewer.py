@@ -123,6 +123,19 @@ def test_a_model_of_one_sentence_attends_to_its_own_words(path, kind):
     assert data(viewer)["words"] == {"source": SOURCE}
 
 
+@pytest.mark.parametrize("queries", [(1,), (2, 2), (S + 3, 1)])
+def test_learned_queries_are_numbered_beside_the_words(queries):
+    collected = {f"pooling_{i}": weights(B, count, S + 2) for i, count in enumerate(queries)}
+    viewer = plot.viewer({**collected, "self": weights(B, H, S + 2, S + 2)}, SOURCE[:5])
+    first, *pools = data(viewer)["views"]
+    assert (first["kind"], first["queries"]) == ("self", "source")
+    shown = [(view["queries"], layer) for view in pools for layer in view["layers"]]
+    assert {view["kind"] for view in pools} == {"pooling"} and len(pools) == len({*queries})
+    for (numbers, layer), count in zip(shown, queries, strict=True):
+        assert data(viewer)["words"][numbers] == [str(place) for place in range(count)]
+        assert len(layer["heads"][0]) == count * 5
+
+
 def test_the_decoder_attends_to_its_inputs():
     read = ["<begin>", *TARGET[:-1]]
     shown = data(plot.viewer(transformer(), SOURCE, TARGET, read))

@@ -239,6 +239,19 @@ def test_chinese_words_are_shown(opened):
     assert page.locator("#question").inner_text() == "“猫” is attended to by"
 
 
+def test_learned_queries_have_numbers(opened):
+    pool = np.full((1, 2, S), 0.05)
+    pool[0, 1, 2] = 0.7
+    page = opened(plot.viewer({"self": np.full((1, S, S), 1 / S), "pooling": pool}, SOURCE))
+    assert page.locator("#queries-name").inner_text() == "Queries: the sentence"
+    choose(page, "attention", "Pooling")
+    assert page.locator("#queries .text").all_text_contents() == ["0", "1"]
+    assert page.locator("#queries-name").inner_text() == "Queries: learned"
+    assert page.locator("#keys-name").inner_text() == "Keys: the sentence"
+    word(page, "keys", "cat").hover()
+    assert numbers(page, "queries") == ["5.0%", "70%"]
+
+
 def test_labels_are_chinese_where_that_is_asked_for(opened):
     page = opened(plot.viewer(known(), SOURCE, TARGET, READ, language="zh"))
     assert page.evaluate("document.documentElement.lang") == "zh-CN"

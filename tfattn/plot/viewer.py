@@ -20,6 +20,7 @@ VIEWS = {
     "cross": ("target", "source"),
     "decoder": ("target", "target_in"),
     "self": ("source", "source"),
+    "pooling": ("learned", "source"),
 }
 
 HEIGHT = 860  # pixels of the frame in a notebook
@@ -79,7 +80,8 @@ def viewer(
     The shape of a layer's weights determines the sentences of its queries and keys, or, for
     ambiguous shapes, `encoder`, `decoder`, `self` or `cross` in its path. Otherwise a layer attends
     from `target` to `source`, except that a multiple of three layers is assumed to be in the order
-    of a Transformer.
+    of a Transformer. Without `target`, queries that do not fit the words, as of `AttentionPooling`,
+    are learned and shown as numbers.
 
     Args:
         weights: result of `tfattn.attention_weights`, a dict from path to `(B, T, S)` or
@@ -155,10 +157,13 @@ def _views(matrices: dict[str, np.ndarray], words: dict[str, list[str]]) -> list
     target = "target" if "target" in words else "source"
     names = {"source": "source", "target": target}
     names["target_in"] = "target_in" if "target_in" in words else target
-    kinds = _kinds(matrices, single="target" not in words)
-    views: dict[str, dict[str, Any]] = {}
+    kinds = _kinds(matrices, len(words["source"]), single="target" not in words)
+    views: dict[tuple[str, str], dict[str, Any]] = {}
     for (path, matrix), kind in zip(matrices.items(), kinds, strict=True):
+        names["learned"] = f"learned_{matrix.shape[1]}"
         queries, keys = (names[side] for side in VIEWS[kind])
+        if kind == "pooling":
+            words[queries] = [str(place) for place in range(matrix.shape[1])]
         for argument, size in ((queries, matrix.shape[1]), (keys, matrix.shape[2])):
             if len(words[argument]) > size:
                 expected = f"have at most {size} words, by the weights of {path!r}"
@@ -166,16 +171,20 @@ def _views(matrices: dict[str, np.ndarray], words: dict[str, list[str]]) -> list
         matrix = matrix[:, : len(words[queries]), : len(words[keys])]
         thousandths = np.rint(matrix * 1000).astype(int).reshape(len(matrix), -1)
         view = {"kind": kind, "queries": queries, "keys": keys, "layers": []}
-        layers = views.setdefault(kind, view)["layers"]
+        layers = views.setdefault((kind, queries), view)["layers"]
         layers.append({"path": path, "heads": thousandths.tolist()})
-    return [views[kind] for kind in VIEWS if kind in views]
+    order = list(VIEWS)
+    return sorted(views.values(), key=lambda view: order.index(view["kind"]))
 
 
-def _kinds(matrices: dict[str, np.ndarray], single: bool) -> list[str]:
-    """The view of each layer, by size, else by path, else by order."""
-    if single:
-        return [_kind_by_path(path, single) or "self" for path in matrices]
+def _kinds(matrices: dict[str, np.ndarray], count: int, single: bool) -> list[str]:
+    """The view of each layer, by size, else by path, else by order; `count` is of source words."""
     shapes = [matrix.shape[1:] for matrix in matrices.values()]
+    if single:
+        return [
+            (_kind_by_path(path, single) or "self") if count <= rows <= columns else "pooling"
+            for path, (rows, columns) in zip(matrices, shapes, strict=True)
+        ]
     # Weights that are not square belong to cross-attention, and have both padded sizes.
     sizes = next((shape for shape in shapes if shape[0] != shape[1]), ())
     kinds: list[str | None] = []
