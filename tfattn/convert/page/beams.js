@@ -34,8 +34,11 @@ function showBeams() {
   });
   svg.append(...boxes);
   const tree = find("#tree");
+  const focused = [...tree.querySelectorAll(".box")].indexOf(document.activeElement);
   tree.replaceChildren(svg);
-  tree.scrollLeft = tree.scrollWidth;
+  boxes[focused]?.focus({ preventScroll: true });
+  if (tree.dataset.shown !== `${shown}`) tree.scrollLeft = tree.scrollWidth;
+  tree.dataset.shown = shown;
 }
 
 function boxOf({ node, score }, x, y, width, marks) {

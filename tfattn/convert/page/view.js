@@ -30,7 +30,10 @@ function unknownIn(source, sentence) {
   const tidy = split(sentence.toLowerCase().replace(/([.,!?;:])/g, " $1 ")).join(" ");
   if (count(sourceWords.encode(tidy)) >= count(source)) return [message];
   const button = make("button", { type: "button" }, text().tidy(tidy));
-  button.addEventListener("click", () => translate(tidy));
+  button.addEventListener("click", () => {
+    translate(tidy);
+    keepFocus();
+  });
   return [message, button];
 }
 
@@ -162,12 +165,21 @@ function chooseSearch(search, again = true) {
 // What is shown
 
 function show() {
+  const focused = document.activeElement;
   showSource();
   showTranslation();
   showCandidates();
   showChanges();
   showBeams();
   showAttention();
+  if (focused !== document.body) keepFocus();
+}
+
+// The focus goes to the last written word from a control that is gone or disabled.
+function keepFocus() {
+  const { activeElement: now } = document;
+  const isLost = now === document.body || now.disabled || !now.getClientRects().length;
+  if (isLost) find("#written .active").focus({ preventScroll: true });
 }
 
 function showSource() {
@@ -284,11 +296,15 @@ function listen() {
     state.place = Math.max(0, Math.floor(+event.target.value) || 0);
     showQuery();
   });
+  find("#place").addEventListener("change", (event) => { event.target.value = state.place; });
   document.addEventListener("keydown", (event) => {
     const action = { " ": play, ArrowLeft: back, ArrowRight: forward }[event.key];
     const isTyping = event.target.closest("input, textarea");
     const isPress = event.key === " " && event.target.closest("button, [role=button]");
-    if (!action || isTyping || isPress || event.ctrlKey || event.metaKey || event.altKey) return;
+    const box = event.key !== " " && event.target.closest(".wide");
+    const isScroll = box && box.scrollWidth > box.clientWidth;
+    if (!action || isTyping || isPress || isScroll) return;
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
     event.preventDefault();
     action();
   });
