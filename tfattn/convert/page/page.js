@@ -93,7 +93,7 @@ const shade = (weight) => Math.min(1, Math.sqrt(weight));
 
 // Whether a weight's shade needs the other color of text.
 const darkMode = matchMedia("(prefers-color-scheme: dark)");
-const isStrong = (weight) => shade(weight) > (darkMode.matches ? 0.5 : 0.72);
+const isStrong = (weight) => shade(weight) > (darkMode.matches ? 0.48 : 0.82);
 
 const decimals = (value) => (Math.round(100 * value) / 100 + 0).toFixed(2).replace("-", "\u2212");
 
