@@ -104,6 +104,9 @@ function drawLines(query, weights) {
 
 // All heads of a view, each with its weights as a picture and a switch.
 function showHeads() {
+  const isOne = model.depth * model.numHeads === 1;
+  find("#heads h2").textContent = isOne ? text().oneHead : text().allHeads;
+  find("#headsHelp").textContent = isOne ? text().oneHeadHelp : text().headsHelp;
   fillHeads();
   drawHeads();
 }
@@ -123,11 +126,13 @@ function fillHeads() {
       input.setAttribute("aria-label", text().switchHead(name));
       input.dataset.of = `switch ${of}`;
       input.addEventListener("change", () => toggle(state.off, of));
+      const label = model.numHeads > 1 ? `${head}` : text().on;
       return make("div", { className: state.off.has(of) ? "off" : "" }, picture,
-        make("label", { className: "switch" }, input, `${head}`));
+        make("label", { className: "switch" }, input, label));
     });
     const row = make("div", { className: "heads" }, ...heads);
-    return make("div", {}, make("p", { className: "soft" }, `${text().layer} ${layer}`), row);
+    const title = make("p", { className: "soft", hidden: model.depth < 2 }, text().layerName(layer));
+    return make("div", {}, title, row);
   }));
   if (focused) find(`[data-of="${focused}"]`)?.focus();
 }

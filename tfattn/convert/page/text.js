@@ -13,16 +13,18 @@ ${count} numbers, computed in this page: ${width} features per token, ${units} p
     },
     sentence: "Sentence",
     translate: "Translate",
-    examples: "Examples",
+    known: (count) => `The ${count} words that the model knows`,
     tokens: "What the encoder reads",
-    tokensHelp: "Choose a token to hide it from the attention, and again to show it.",
+    tokensHelp: "Choose a token to hide it from the attention, and again to show it. The last one marks \
+the end.",
     unknown: (words) => `Not in the vocabulary, and read as <unk>: ${words.map((word) => (
       `“${word}”`)).join(", ")}.`,
     tidy: (sentence) => `Read “${sentence}” instead`,
     tooLong: (most) => `The model reads at most ${most} tokens. The sentence is longer.`,
     empty: "Type a sentence, or choose an example.",
     translation: "Translation",
-    writtenHelp: "Choose a token to go back to it.",
+    beginHelp: "Nothing is written yet. Play, or choose the next token.",
+    writtenHelp: "Choose a token to go back to it, and the first for the beginning.",
     start: "To the start", back: "A step back", next: "A step", end: "To the end",
     play: "Play", pause: "Pause",
     keys: "Keyboard: space plays and pauses, ← → step.",
@@ -39,22 +41,34 @@ ${count} numbers, computed in this page: ${width} features per token, ${units} p
 the mean log-probability of a token. Choose a box to see that hypothesis. Orange: the best.",
     beginning: "begin",
     attention: "Attention",
-    view: "Attention", encoder: "in the encoder", decoder: "in the decoder",
+    view: "Which", encoder: "in the encoder", decoder: "in the decoder",
     between: "from decoder to encoder",
     layer: "Layer", head: "Head", mean: "mean",
     encoderHelp: "Each source token gathers from all source tokens.",
-    decoderHelp: "Each step gathers from the tokens written before it. “?” is the step in hand.",
-    betweenHelp: "Each step gathers from the source tokens. “?” is the step in hand.",
-    queries: "Queries: choose one", keysHelp: "Keys: the stronger the shade, the greater the weight",
+    decoderHelp: "The step that writes a token gathers from the tokens written before it. “?” is the \
+step in hand, which writes the next token.",
+    betweenHelp: "The step that writes a token gathers from the source tokens. “?” is the step in \
+hand, which writes the next token.",
+    queries: "Queries: choose one, to see what it gathers",
+    keysHelp: "Keys: the stronger the shade, the greater the weight, which is the share that the \
+query takes of this token. The weights sum to 100%.",
     allHeads: "All heads",
-    headsHelp: "Rows are queries, columns are keys. Choose a head to see it above; switch it off \
-to see what the translation needs it for.",
+    headsHelp: "Rows are queries, the chosen one in full color; columns are keys. Choose a head to \
+see it under Attention; switch it off to see what the translation needs it for.",
+    oneHead: "All weights",
+    oneHeadHelp: "Rows are queries, the chosen one in full color; columns are keys. Switch the \
+attention off to see what the translation needs it for.",
+    same: "With the changes, the translation is the same.",
+    other: (sentence) => `With the changes, the translation is: ${sentence}`,
+    changed: (names) => `Off or hidden: ${names.join("; ")}`,
+    layerName: (layer) => `Layer ${layer}`,
     headName: (layer, head) => `Layer ${layer}, head ${head}`,
-    on: "on", off: "off", switchHead: (name) => `${name} is on`,
+    headOf: (view, name) => `${view}, ${name.toLowerCase()}`,
+    on: "on", switchHead: (name) => `${name} is on`,
     walk: "One number, step by step",
     walkHelp: {
       transformer: ({ query, head, size, place }) => `${head}: number ${place} of the output for \
-the query “${query}”. A query and a key have ${size} numbers each; their product is a score. \
+the query “${query}”. A query and a key have ${size} numbers each; their dot product is a score. \
 Scores are divided by √${size}, hidden keys get −∞, and the softmax turns scores into weights that \
 sum to 1. The output is the weighted mean of the values.`,
       recurrent: ({ query, size, place }) => `Number ${place} of the context for the step that \
@@ -76,6 +90,7 @@ ${weight}.`,
 ${most}) = ${power}; ${power} / ${total} = ${weight}.`,
     },
     headOff: "This head is off: its output counts as 0.",
+    ofMean: "The mean of all heads has no such steps: choose a head to follow another one.",
   },
   zh: {
     name: "中文",
@@ -88,20 +103,21 @@ ${most}) = ${power}; ${power} / ${total} = ${weight}.`,
     },
     sentence: "句子",
     translate: "翻译",
-    examples: "例句",
+    known: (count) => `模型认识的 ${count} 个词`,
     tokens: "编码器读到的词元",
-    tokensHelp: "点选一个词元，使注意力看不到它；再点一次恢复。",
+    tokensHelp: "点选一个词元，使注意力看不到它；再点一次恢复。最后一个表示句子结束。",
     unknown: (words) => `词表中没有、读作 <unk> 的词：${words.map((word) => (
       `“${word}”`)).join("、")}。`,
     tidy: (sentence) => `改读“${sentence}”`,
     tooLong: (most) => `模型最多读 ${most} 个词元，这个句子太长。`,
     empty: "请输入一个句子，或选择一个例句。",
     translation: "译文",
-    writtenHelp: "点选一个词元，回到那一步。",
+    beginHelp: "还没有译文。点“播放”，或点选下一个词元。",
+    writtenHelp: "点选一个词元，回到那一步；第一个表示开头。",
     start: "回到开头", back: "退一步", next: "进一步", end: "直到结尾",
     play: "播放", pause: "暂停",
     keys: "键盘：空格播放或暂停，← → 后退或前进。",
-    search: "搜索", greedy: "贪心", sample: "随机", beam: "5 束",
+    search: "搜索", greedy: "贪心", sample: "随机", beam: "束宽 5",
     temperature: "温度",
     nextWord: "下一个词元",
     nextHelp: "模型的候选词元。点选一个，从它继续。",
@@ -109,25 +125,34 @@ ${most}) = ${power}; ${power} / ${total} = ${weight}.`,
     was: (share) => `原为 ${share}`,
     changes: "改动的效果",
     before: "完整的模型：", after: "现在：", undo: "撤销所有改动",
-    beams: "束",
+    beams: "束搜索",
     beamsHelp: "每一列是一步，列出保留的候选译文，最好的在上；数是得分，即每个词元对数概率的平均。\
 点选一个方框查看该译文。橙色：最好的译文。",
     beginning: "开始",
     attention: "注意力",
-    view: "注意力", encoder: "编码器内", decoder: "解码器内", between: "解码器到编码器",
+    view: "哪一种", encoder: "编码器内", decoder: "解码器内", between: "解码器到编码器",
     layer: "层", head: "头", mean: "平均",
     encoderHelp: "每个源词元从所有源词元汇聚信息。",
-    decoderHelp: "每一步从之前写出的词元汇聚信息。“?” 是当前这一步。",
-    betweenHelp: "每一步从源词元汇聚信息。“?” 是当前这一步。",
-    queries: "查询：点选一个", keysHelp: "键：颜色越浓，权重越大",
+    decoderHelp: "写出一个词元的那一步，从之前写出的词元汇聚信息。“?” 是当前这一步，将写出下一个词元。",
+    betweenHelp: "写出一个词元的那一步，从源词元汇聚信息。“?” 是当前这一步，将写出下一个词元。",
+    queries: "查询：点选一个，看它汇聚了什么",
+    keysHelp: "键：颜色越浓，权重越大，即查询从这个词元取得的份额越大。权重之和为 100%。",
     allHeads: "所有的头",
-    headsHelp: "行是查询，列是键。点选一个头在上面查看；关掉它，看译文少了什么。",
+    headsHelp: "行是查询，选中的一行颜色最足；列是键。点选一个头，在“注意力”一栏查看；关掉它，\
+看译文少了什么。",
+    oneHead: "所有权重",
+    oneHeadHelp: "行是查询，选中的一行颜色最足；列是键。关掉注意力，看译文少了什么。",
+    same: "改动之后，译文不变。",
+    other: (sentence) => `改动之后，译文是：${sentence}`,
+    changed: (names) => `已关闭或遮住：${names.join("；")}`,
+    layerName: (layer) => `第 ${layer} 层`,
     headName: (layer, head) => `第 ${layer} 层，第 ${head} 头`,
-    on: "开", off: "关", switchHead: (name) => `${name}开启`,
+    headOf: (view, name) => `${view}，${name}`,
+    on: "开启", switchHead: (name) => `${name}开启`,
     walk: "一步一步算一个数",
     walkHelp: {
       transformer: ({ query, head, size, place }) => `${head}：查询“${query}”的输出的第 ${place} 个\
-数。查询和键各有 ${size} 个数，它们的内积是得分。得分除以 √${size}，被遮住的键得到 −∞，softmax 把得分\
+数。查询和键各有 ${size} 个数，它们的点积是得分。得分除以 √${size}，被遮住的键得到 −∞，softmax 把得分\
 变成和为 1 的权重。输出是值的加权平均。`,
       recurrent: ({ query, size, place }) => `写出“${query}”这一步的上下文的第 ${place} 个数。解码器的\
 状态和编码器的每个向量各投影成 ${size} 个数，即查询和键；v 是学到的。被遮住的键得到 −∞，softmax 把得分\
@@ -137,7 +162,7 @@ ${most}) = ${power}; ${power} / ${total} = ${weight}.`,
     columns: (isScaled) => ["键", ...(isScaled ? ["查询 · 键", "÷ √维数"] : [
       "v · tanh(查询 + 键)"]), "可见？", "e^(得分 − 最大)", "权重", "值", "权重 · 值"],
     visible: "是", hidden: "否：−∞",
-    total: "和",
+    total: "合计",
     sum: {
       transformer: ({ key, product, size, score, most, power, total, weight }) => `以“${key}”为例：\
 ${product} / √${size} = ${score}；e^(${score} − ${most}) = ${power}；${power} / ${total} = ${weight}。`,
@@ -145,5 +170,6 @@ ${product} / √${size} = ${score}；e^(${score} − ${most}) = ${power}；${pow
 ${most}) = ${power}；${power} / ${total} = ${weight}。`,
     },
     headOff: "这个头已关闭：它的输出算作 0。",
+    ofMean: "各头的平均没有这样的步骤；点选一个头，可以跟踪另一个头。",
   },
 };

@@ -196,6 +196,7 @@ function showTranslation() {
   const words = path.map((node) => wordButton(wordOf(node.token), {
     kind: node === state.node ? "active" : "", choose: () => goTo(node) }));
   fill(find("#written"), words);
+  find("#writtenHelp").textContent = path.length > 1 ? text().writtenHelp : text().beginHelp;
   find("#text").textContent = targetWords.decode(tokensOf(state.node));
   find("#start").disabled = find("#back").disabled = !state.node.parent && !state.beams?.shown;
   find("#forward").disabled = find("#finish").disabled = atEnd();
@@ -234,10 +235,23 @@ function showCandidates() {
 function showChanges() {
   const isChanged = state.tree !== state.whole;
   find("#changes").hidden = !isChanged;
-  if (!isChanged) return;
-  const written = (tree) => targetWords.decode(tokensOf(tree.greedy()));
-  find("#before").textContent = written(state.whole);
-  find("#after").textContent = written(state.tree);
+  const tell = (message) => {  // a status is read aloud when it is set
+    const effect = find("#effect");
+    if (effect.textContent !== message) effect.textContent = message;
+  };
+  if (!isChanged) return tell("");
+  const [before, after] = [state.whole, state.tree].map((tree) => (
+    targetWords.decode(tokensOf(tree.greedy()))));
+  find("#before").textContent = before;
+  find("#after").textContent = after;
+  tell(after === before ? text().same : text().other(after));
+  const heads = [...state.off].sort().map((of) => {
+    const [view, ...place] = of.split(" ");
+    return text().headOf(text()[view], text().headName(...place));
+  });
+  const source = [...state.source.map((token) => token.text), sourceWords.words[END]];
+  const words = [...state.hidden].sort((a, b) => a - b).map((at) => `“${source[at]}”`);
+  find("#changed").textContent = text().changed([...heads, ...words]);
 }
 
 function showExamples() {
@@ -260,6 +274,10 @@ function showLanguage() {
   document.title = find("h1").textContent = data.title ?? text().title;
   const count = data.tensors.reduce((sum, { rows, columns }) => sum + rows * columns, 0);
   find("#about").textContent = text().about[model.kind]({ ...model, count: count.toLocaleString("en") });
+  const known = sourceWords.words.slice(SPECIAL);
+  find("#known").hidden = sourceWords.kind !== "words" || known.length > 1000;
+  find("#known summary").textContent = text().known(known.length);
+  find("#known p").textContent = known.sort().join(" ");
   const languages = Object.entries(TEXTS).map(([language, { name }]) => [language, name]);
   showChoices(find("#language"), "language", languages, state.language, (language) => {
     state.language = language;

@@ -32,7 +32,8 @@ function showWalk(attention, query) {
   const name = text().headName(state.layer, head);
   find("#walkHelp").textContent = text().walkHelp[model.kind]({
     query: attention.rows[query], head: name, size: walk.size, place: state.place,
-  }) + (isOff ? ` ${text().headOff}` : "");
+  }) + (isOff ? ` ${text().headOff}` : "")
+    + (state.head === MEAN ? ` ${text().ofMean}` : "");
   const place = find("#place");
   place.max = width - 1;
   if (document.activeElement !== place) place.value = state.place;
