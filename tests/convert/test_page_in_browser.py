@@ -206,6 +206,47 @@ def test_the_keyboard_plays_and_steps(opened):
     assert len(written(page)) == 2
 
 
+def test_the_focus_stays_when_its_control_is_disabled_or_gone(opened):
+    page = opened()
+    page.locator("#finish").focus()
+    page.keyboard.press("Enter")
+    page.keyboard.press("Enter")
+    assert page.locator("#finish").is_disabled()
+    assert page.evaluate("document.activeElement === find('#written .active')")
+    page.locator("#tokens .word").first.click()
+    page.locator("#undo").focus()
+    page.keyboard.press("Enter")
+    assert page.locator("#written :focus").count() == 1
+    choose(page, "search", "5 beams")
+    page.locator("#finish").click()
+    page.locator("#tree .box").nth(2).focus()
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement === document.querySelectorAll('#tree .box')[2]")
+
+
+def test_arrows_scroll_a_table_that_is_cut_off(opened):
+    page = opened(width=320, height=720)
+    page.get_by_role("group", name="One number, step by step").focus()
+    page.keyboard.press("ArrowRight")
+    page.wait_for_function("find('#numbers').parentElement.scrollLeft > 0")
+    assert written(page) == []
+
+
+def test_the_effect_of_a_head_is_told_beside_its_switch(opened):
+    page = opened()
+    assert page.locator("#effect").inner_text() == ""
+    page.get_by_label("Layer 0, head 0 is on").uncheck()
+    assert page.locator("#effect").inner_text().startswith("With the changes, the translation is")
+    assert "from decoder to encoder, layer 0, head 0" in page.locator("#changed").inner_text()
+
+
+def test_the_words_that_the_model_knows_are_listed(opened):
+    page = opened()
+    page.locator("#known summary").focus()
+    page.keyboard.press(" ")
+    assert page.locator("#known p").inner_text() == " ".join(sorted(SOURCE.words[4:]))
+
+
 def test_unknown_words_are_told_with_a_way_out(opened):
     page = opened()
     page.locator("#source").fill("The cat, a dog.")

@@ -213,7 +213,8 @@ function showPlay() {
 
 // The likeliest next tokens, and what they were without the changes.
 function showCandidates() {
-  find("#nextHelp").textContent = state.node.ended ? text().ended : text().nextHelp;
+  const help = state.beams ? text().nextOfBeams : text().nextHelp;
+  find("#nextHelp").textContent = state.node.ended ? text().ended : help;
   const list = find("#candidates");
   if (state.node.ended) return list.replaceChildren();
   const heat = state.beams ? 1 : state.temperature;
@@ -318,7 +319,7 @@ function listen() {
   document.addEventListener("keydown", (event) => {
     const action = { " ": play, ArrowLeft: back, ArrowRight: forward }[event.key];
     const isTyping = event.target.closest("input, textarea");
-    const isPress = event.key === " " && event.target.closest("button, [role=button]");
+    const isPress = event.key === " " && event.target.closest("button, summary, [role=button]");
     const box = event.key !== " " && event.target.closest(".wide");
     const isScroll = box && box.scrollWidth > box.clientWidth;
     if (!action || isTyping || isPress || isScroll) return;
