@@ -219,7 +219,8 @@ for found, wanted in zip(keras.tree.flatten(by_layer), (vector, shares, new_stat
 # With this package
 # -----------------
 # ``attention_weights`` and a viewer: point at a word and see where it looks. To train with files of
-# your own, see ``python -m tfattn.translator train --help``; ``--model bahdanau`` is this model.
+# your own, see :doc:`Train on your own files </train-on-your-own-files>`; ``--model bahdanau`` is
+# this model.
 viewer = tfattn.plot.viewer(weights, read, written, title=source)
 viewer.save(options.out / "viewer.html")
 viewer
@@ -284,7 +285,8 @@ print(f"Figures, viewer.html and live.html in {options.out}")
 # - :doc:`Multi-head attention <multi_head>`: several alignments at once.
 # - :doc:`A Transformer that translates <transformer_translation>`: the same task without
 #   recurrence.
-# - :doc:`Translation </translation>`: a model of your own, from files.
+# - :doc:`Train on your own files </train-on-your-own-files>`: a model from sentence pairs, by one
+#   command.
 
 # sphinx_gallery_start_ignore
 result = {

@@ -239,7 +239,7 @@ np.testing.assert_allclose(outer, by_layer, rtol=0, atol=1e-6)
 # -----------------
 # ``attention_weights`` and a viewer: one file without a network, in which you choose a layer and a
 # head and point at a word. To train with sentence pairs of your own, see
-# ``python -m tfattn.translator train --help``.
+# :doc:`Train on your own files </train-on-your-own-files>`.
 viewer = tfattn.plot.viewer(weights, read, written, written_before, title=source)
 viewer.save(options.out / "viewer.html")
 viewer
@@ -304,8 +304,8 @@ print(f"Figures, viewer.html and live.html in {options.out}")
 # Where to go next
 # ----------------
 # - :doc:`Finding a head <find_a_head>`: which heads this translation depends on.
-# - :doc:`Translation </translation>`: a model of your own, from files. :doc:`Decoding </decoding>`:
-#   beam search, sampling, rules.
+# - :doc:`Train on your own files </train-on-your-own-files>`: a model from sentence pairs, by one
+#   command. :doc:`Decoding </decoding>`: beam search, sampling, rules.
 
 # sphinx_gallery_start_ignore
 result = {
