@@ -154,15 +154,15 @@ ${most}) = ${power}; ${power} / ${total} = ${weight}.`,
     walk: "一步一步算一个数",
     walkHelp: {
       transformer: ({ query, head, size, place }) => `${head}：查询“${query}”的输出的第 ${place} 个\
-数。查询和键各有 ${size} 个数，它们的点积是得分。得分除以 √${size}，被遮住的键得到 −∞，softmax 把得分\
+数。查询和键各有 ${size} 个数，它们的点积是评分。评分除以 √${size}，被遮住的键得到 −∞，softmax 把评分\
 变成和为 1 的权重。输出是值的加权平均。`,
       recurrent: ({ query, size, place }) => `写出“${query}”这一步的上下文的第 ${place} 个数。解码器的\
-状态和编码器的每个向量各投影成 ${size} 个数，即查询和键；v 是学到的。被遮住的键得到 −∞，softmax 把得分\
+状态和编码器的每个向量各投影成 ${size} 个数，即查询和键；v 是学到的。被遮住的键得到 −∞，softmax 把评分\
 变成和为 1 的权重。上下文是编码器各向量的加权平均。`,
     },
     feature: "值和输出的第几个数",
     columns: (isScaled) => ["键", ...(isScaled ? ["查询 · 键", "÷ √维数"] : [
-      "v · tanh(查询 + 键)"]), "可见？", "e^(得分 − 最大)", "权重", "值", "权重 · 值"],
+      "v · tanh(查询 + 键)"]), "可见？", "e^(评分 − 最大)", "权重", "值", "权重 · 值"],
     visible: "是", hidden: "否：−∞",
     total: "合计",
     sum: {
