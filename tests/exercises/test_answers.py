@@ -238,12 +238,12 @@ def test_the_seed_is_another_each_time_and_can_be_given(capsys):
         (
             ("masked_sofmax", len),
             {},
-            "such as 'masked_softmax', see names(). Received: name='maske",
+            "such as 'masked_softmax', see names() or run python -m tfattn.exercises. Received",
         ),
         (
             (3, len),
             {},
-            "exercises.get: `name` must name an exercise, see names(). Received: name=3",
+            "name an exercise, see names() or run python -m tfattn.exercises. Received: name=3",
         ),
         (
             ("causal_mask", 3),

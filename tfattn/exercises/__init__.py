@@ -57,7 +57,8 @@ def get(name: str) -> Exercise:
     if not isinstance(name, str) or name not in _all():
         near = difflib.get_close_matches(str(name), _all(), n=1, cutoff=0.6)
         hint = f" such as {near[0]!r}," if near else ""
-        _checks.fail("exercises.get", "name", f"name an exercise,{hint} see names()", name)
+        known = "names() or run python -m tfattn.exercises"
+        _checks.fail("exercises.get", "name", f"name an exercise,{hint} see {known}", name)
     return _all()[name]
 
 
