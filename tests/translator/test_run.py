@@ -131,6 +131,24 @@ def test_a_resumed_training_continues_its_phases(run_of, tmp_path, monkeypatch):
             assert table["epoch"].tolist() == [*range(5)]
 
 
+@pytest.mark.slow
+def test_where_bleu_measures_nothing_the_best_epoch_has_the_least_loss(
+    run_of, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(translating, "translate", lambda model, sources, words: list(sources))
+    pairs = [("a cat", "一只猫"), ("a dog", "一只狗")] * 5
+    phases = (Phase("plain", 3, peak=0.05),)
+    run = run_of(pairs, pairs, "--tokens", 64, "--out", tmp_path / "out", phases=phases)
+    model, history = run.fit()
+    assert history["val_bleu"] == [0.0] * 3
+    best = run.best_epoch(history)
+    assert best == np.argmin(history["val_loss"]) > 0
+    found = model.evaluate(run.held_out, verbose=0, return_dict=True)["loss"]
+    assert found == pytest.approx(history["val_loss"][best], rel=1e-5)
+    history = {"val_loss": [3.0, 1.0, 2.0], "val_bleu": [1.0, 5.0, 5.0]}
+    assert run_of(PAIRS, PAIRS, "--tokens", 64, "--out", tmp_path / "new").best_epoch(history) == 1
+
+
 def test_tensorboard_gets_the_numbers_where_it_is_installed(run_of, tmp_path, monkeypatch):
     options = ("--tokens", 64, "--out", tmp_path / "out", "--tensorboard")
     monkeypatch.setitem(sys.modules, "tensorboard", None)

@@ -39,7 +39,7 @@ def show(run: Run, model: keras.Model, history: dict[str, Any]) -> None:
             figure.savefig(unfinished, dpi=150)
     print(f"figures and model: {folder.path}")
 
-    best = int(np.argmax(history["val_bleu"]))  # the earliest epoch, as in `BestWeights`
+    best = run.best_epoch(history)
     exact = np.mean([h == r for h, r in zip(hypotheses, references, strict=True)])
     swaps = (
         {} if options.data else {"aligned_swaps": swaps_found(model, run.scored, run.vocabularies)}

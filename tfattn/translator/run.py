@@ -51,6 +51,11 @@ class Run:
             _, self.vocabularies = Folder(Path(options.init)).load_model()
         else:
             self.vocabularies = corpus.new_vocabularies(options, self.train)
+        # BLEU is 0 if no reference has four words, as in Chinese without spaces.
+        references = [target for _, target in self.validation[: options.sentences]]
+        measured = training.corpus_bleu(references, references) > 0
+        self._monitored: tuple[str, Callable[..., Any]]
+        self._monitored = ("val_bleu", max) if measured else ("val_loss", min)
         self.phases, self.held_out = self._batches()
         resume.record_run(options, self.preset, self.folder, done, sentences, self.vocabularies)
 
@@ -58,6 +63,11 @@ class Run:
     def seconds(self) -> float:
         """Elapsed seconds, including completed epochs before `--resume`."""
         return self._seconds_before + time.perf_counter() - self._began
+
+    def best_epoch(self, history: dict[str, Any]) -> int:
+        """The epoch of the best weights, counted from 0: the earliest, as in `BestWeights`."""
+        name, better = self._monitored
+        return history[name].index(better(history[name]))
 
     def fit(self) -> tuple[keras.Model, dict[str, Any]]:
         """Trains and saves the model; returns it with its best weights, and the full history."""
@@ -141,6 +151,7 @@ class Run:
 
     def _validation_callbacks(self) -> training.AveragedWeights:
         """Callbacks that score the averaged weights by BLEU and save the best."""
+        name, better = self._monitored
         sources, references = zip(*self.validation[: self.options.sentences], strict=True)
         return training.AveragedWeights(
             [
@@ -151,7 +162,7 @@ class Run:
                     every=BLEU_EVERY,
                 ),
                 training.BestWeights(
-                    self.folder.best_weights, "val_bleu", max, self.backup.best("val_bleu")
+                    self.folder.best_weights, name, better, self.backup.best(name, better)
                 ),
             ]
         )
