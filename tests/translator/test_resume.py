@@ -164,10 +164,12 @@ def test_a_new_run_writes_over_no_run_and_no_model(begun, new_preset):
         check_run(options_of(resume=False), new_preset(), begun, 3, "")
     check_run(options_of(resume=False), new_preset(), begun, 0, "")
     begun.model.touch()
-    with pytest.raises(
-        ValueError, match=r"already contains a model\. Use --out to choose another folder"
-    ):
-        check_run(options_of(resume=False), new_preset(), begun, 0, "")
+    for resume, said in ((False, ""), (True, r", and no backup\.npz to resume its training from")):
+        with pytest.raises(
+            ValueError,
+            match=rf"already contains a model{said}\. Use --out to choose another folder",
+        ):
+            check_run(options_of(resume=resume), new_preset(), begun, 0, "")
 
 
 @pytest.mark.parametrize("resume", [True, False])

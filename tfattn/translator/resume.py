@@ -53,10 +53,14 @@ def check_run(
                 f"{folder.path} already contains a run ({done} epochs). Use --resume to continue "
                 "it or --out to choose another folder."
             )
-        if folder.model.exists():  # a new run would overwrite its vocabularies
-            raise ValueError(
-                f"{folder.path} already contains a model. Use --out to choose another folder."
-            )
+    if not done and folder.model.exists():  # a new run would overwrite its vocabularies
+        backup = (
+            f", and no {folder.backup.name} to resume its training from" if options.resume else ""
+        )
+        raise ValueError(
+            f"{folder.path} already contains a model{backup}. Use --out to choose another folder."
+        )
+    if not options.resume:
         return
     record = folder.read_record()
     if not record and not done:
