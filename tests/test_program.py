@@ -1,6 +1,7 @@
 """How a program of the package starts, and what the package loads of it."""
 
 import importlib.metadata
+import io
 import os
 import sys
 
@@ -10,6 +11,8 @@ import pytest
 import tfattn
 from tests.helpers.processes import printed, python
 from tfattn.__main__ import packages
+from tfattn.exercises.__main__ import main as exercises
+from tfattn.translator.__main__ import main as translator
 
 # Python runs this at its start: Ctrl-C comes when a module is imported.
 INTERRUPT = """
@@ -63,6 +66,21 @@ def test_the_exercises_are_a_program(tmp_path):
     done = python("-m", "tfattn.exercises", "hint", "merge_heads", folder=tmp_path, warm=True)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == "1/2  It undoes split_heads, in the other order.\n"
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+@pytest.mark.parametrize(
+    "program, command", [(exercises, "list --language zh"), (translator, "export --to onnx")]
+)
+def test_output_is_utf8_in_a_file_and_fails_on_no_terminal(program, command, terminal, monkeypatch):
+    output = io.TextIOWrapper(io.BytesIO(), encoding="cp1252")
+    output.isatty = lambda: terminal
+    monkeypatch.setattr(sys, "stdout", output)
+    monkeypatch.setattr("tfattn.translator.exporting.export", lambda _: print("掩蔽 softmax"))
+    assert program(command.split()) == 0
+    output.flush()
+    text = output.buffer.getvalue().decode("cp1252" if terminal else "utf-8")
+    assert ("?? softmax" if terminal else "掩蔽 softmax") in text
 
 
 def test_the_package_prints_its_commands_and_the_versions_of_what_it_uses(tmp_path):

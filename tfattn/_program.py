@@ -1,10 +1,12 @@
-"""Quiet imports for the programs of the package, such as `python -m tfattn.translator`.
+"""Quiet imports and the output of the package's programs, such as `python -m tfattn.translator`.
 
 TensorFlow logs to standard error while it is imported, and a program writes only its own messages
 there. Ctrl-C during the imports ends it with the status of an interrupted program. If
-TF_CPP_MIN_LOG_LEVEL is set, logs are not suppressed. This module has no effect in other processes.
+TF_CPP_MIN_LOG_LEVEL is set, logs are not suppressed. To import this module has no effect in other
+processes.
 """
 
+import io
 import itertools
 import os
 import signal
@@ -18,6 +20,15 @@ def restore_interrupts() -> None:
     """Restores `KeyboardInterrupt` for Ctrl-C."""
     if signal.getsignal(signal.SIGINT) is _stop:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def write_utf8() -> None:
+    """Writes standard output in UTF-8, whatever the locale, if it is a file or a pipe; a terminal
+    shows "?" for characters that its encoding lacks.
+    """
+    if isinstance(sys.stdout, io.TextIOWrapper):  # not in a notebook
+        encoding = None if sys.stdout.isatty() else "utf-8"
+        sys.stdout.reconfigure(encoding=encoding, errors="replace")
 
 
 def _stop(*_: object) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tfattn._files import replacing
-from tfattn._program import INTERRUPTED, restore_interrupts
+from tfattn._program import INTERRUPTED, restore_interrupts, write_utf8
 from tfattn.exercises import check, get, names
 from tfattn.exercises.exercise import LANGUAGES
 
@@ -99,6 +99,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: of the command line. Defaults to `sys.argv[1:]`.
     """
     options = _parser().parse_args(arguments)
+    write_utf8()
     restore_interrupts()
     try:
         if options.command == "open":

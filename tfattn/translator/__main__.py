@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import keras
 
-from tfattn._program import INTERRUPTED, restore_interrupts
+from tfattn._program import INTERRUPTED, restore_interrupts, write_utf8
 from tfattn.training.backup import NotFiniteError
 from tfattn.translator import exporting, importing, lines, report, scoring
 from tfattn.translator.arguments import parse
@@ -67,6 +67,7 @@ def _run(options: argparse.Namespace) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command and returns its exit status; `arguments` defaults to `sys.argv[1:]`."""
     options = parse(arguments)
+    write_utf8()
     try:
         restore_interrupts()
         _run(options)

@@ -39,7 +39,6 @@ def translate(options: argparse.Namespace) -> None:
         if text.isatty():
             split = "" if options.raw else ", tokens separated by spaces"
             print(f"One sentence per line{split}; end with Ctrl-D.", file=sys.stderr)
-        sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
         search = translating.search(options, translating.published_search(options, paths))
         if options.stream:
             stream_lines(model, vocabularies, text, search, options.max_length)
