@@ -83,6 +83,15 @@ def test_output_is_utf8_in_a_file_and_fails_on_no_terminal(program, command, ter
     assert ("?? softmax" if terminal else "掩蔽 softmax") in text
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(os.name != "posix", reason="no closed standard error")
+def test_a_program_needs_no_standard_error(monkeypatch):
+    monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL", raising=False)
+    command = "[sys.executable, '-m', 'tfattn.exercises', 'hint', 'merge_heads']"
+    code = f"import os, sys; os.close(2); os.execv(sys.executable, {command})"
+    assert printed("-c", code) == "1/2  It undoes split_heads, in the other order.\n"
+
+
 def test_the_package_prints_its_commands_and_the_versions_of_what_it_uses(tmp_path):
     done = python("-m", "tfattn", folder=tmp_path, warm=True)
     assert (done.returncode, done.stderr) == (0, "")

@@ -49,6 +49,8 @@ def _import_keras() -> None:
 
 _PROGRAMS = {("-m", f"tfattn{name}") for name in ("", ".translator", ".exercises")}
 if not _PROGRAMS.isdisjoint(itertools.pairwise(sys.orig_argv)):
+    if sys.stderr is None:  # closed, as by `2>&-`
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _stop)
     if _SETTING not in os.environ:
