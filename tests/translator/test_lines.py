@@ -172,6 +172,19 @@ def test_an_error_names_its_line(monkeypatch, capsys, tmp_path):
     assert error == "error: lines 3 to 4: translate: line 3 must not be c; see line 3.\n"
 
 
+def test_lines_before_a_refused_one_are_translated(asked, monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(Folder, "load_model", lambda folder: (None, SPLIT))
+    (tmp_path / "lines").write_text("a\nhat\n我喜欢黑猫。\na\n", encoding="utf-8")
+    (tmp_path / "first").write_text("我喜欢黑猫。\na\n", encoding="utf-8")
+    for name, before in (("lines", ["a", "hat"]), ("first", [])):
+        assert status("translate", tmp_path / name) == 1
+        output, error = capsys.readouterr()
+        assert output == "".join(f"{line.upper()}\n" for line in before)
+        said = f"error: line {len(before) + 1}: Vocabulary.encode: `sentence` must have spaces"
+        assert error.startswith(said)
+    assert asked == [["a", "hat"]]
+
+
 DAMAGED = {"cut off": gzip.compress(b"a\n" * 999)[:-9], "no gzip": b"\x1f\x8b\x08 and so on"}
 
 

@@ -46,7 +46,7 @@ def translate(options: argparse.Namespace) -> None:
         if options.replace_unknown:
             alignment.check_vocabularies(vocabularies)
         hypotheses = functools.partial(_hypotheses, model, vocabularies, search, options)
-        translate_lines(text, hypotheses, before, after)
+        translate_lines(text, vocabularies[0], hypotheses, before, after)
 
 
 def _hypotheses(
@@ -86,13 +86,16 @@ def _hypotheses(
 
 def translate_lines(
     text: TextIO,
+    vocabulary: Vocabulary,
     hypotheses: Callable[[list[str], bool], Iterable[tuple[str, str]]],
     before: Callable[[str], str] = str,
     after: Callable[[str], str] = str,
 ) -> None:
-    """Translates lines from a terminal one at a time, from a file in batches of 1000.
+    """Translates lines from a terminal one at a time, from a file in batches of 1000, up to a line
+    that the vocabulary refuses.
 
     Args:
+        vocabulary: of the source.
         hypotheses: function from lines, and whether to show a progress bar, to (columns before the
             text, text) of each hypothesis.
         before, after: functions applied to each line and to each translation.
@@ -101,11 +104,24 @@ def translate_lines(
     progress = not text.isatty() and not sys.stdout.isatty() and translating.bar()
     lines, done = map(before, _stripped(text)), 0
     while some := list(itertools.islice(lines, at_once)):
-        with _numbered(done, len(some)):
-            found = hypotheses(some, progress)
-        for columns, translated in found:
-            print(columns + after(translated), flush=True)
-        done += len(some)
+        taken = list(itertools.takewhile(functools.partial(_is_taken, vocabulary), some))
+        if taken:
+            with _numbered(done, len(taken)):
+                found = hypotheses(taken, progress)
+            for columns, translated in found:
+                print(columns + after(translated), flush=True)
+        done += len(taken)
+        if len(taken) < len(some):
+            with _numbered(done, 1):
+                vocabulary.encode(some[len(taken)])
+
+
+def _is_taken(vocabulary: Vocabulary, line: str) -> bool:
+    try:
+        vocabulary.encode(line)
+    except ValueError:
+        return False
+    return True
 
 
 def stream_lines(
