@@ -261,6 +261,7 @@ def test_a_run_of_the_grammar_is_scored_on_its_held_out_sentences(tmp_path):
 def test_data_selects_another_folder_to_score(tmp_path):
     folder, _ = toy_run(tmp_path / "run")
     write_corpus(tmp_path, PAIRS, ["val"])
+    (tmp_path / "val.de").rename(tmp_path / "val.fr")  # the language of the grammar
     assert scoring.read_parts(folder, asked(data=tmp_path)) == {"val": PAIRS}
 
 

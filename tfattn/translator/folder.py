@@ -155,6 +155,14 @@ def load_ensemble(paths: Sequence[Path]) -> tuple[Any, list[Vocabulary]]:
     return decoding.Ensemble([model for model, _ in loaded]), vocabularies
 
 
+def languages(record: dict[str, Any]) -> tuple[str, str]:
+    """The languages of the source and of the target, from the record of a run."""
+    if record.get("data", "") is None:
+        return "en", "fr"  # of the grammar
+    source, target = record.get("settings", {}).get("languages", ("en", "de"))
+    return source, target
+
+
 # The entries of a record and their types.
 _ENTRIES = {
     "settings": dict,

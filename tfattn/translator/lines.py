@@ -20,7 +20,7 @@ from tfattn.data.subwords import symbol_pattern
 from tfattn.decoding import Search
 from tfattn.translator import alignment, translating
 from tfattn.translator.corpus import Vocabulary
-from tfattn.translator.folder import Folder, load_ensemble
+from tfattn.translator.folder import Folder, languages, load_ensemble
 
 AT_ONCE = 1000  # lines that are translated together, before any is written
 
@@ -191,14 +191,10 @@ def _moses(
     folder: Folder, vocabularies: list[Vocabulary]
 ) -> tuple[Callable[[str], str], Callable[[str], str]]:
     """Functions from plain text to the source's tokens, and from target tokens to plain text."""
-    record = folder.read_record()
-    languages = record.get("settings", {}).get("languages", ("en", "de"))
-    if record.get("data", "") is None:
-        languages = ("en", "fr")  # of the grammar
     try:
         source, target = (
             data.Moses(language, lowercase=not _has_capitals(side))
-            for language, side in zip(languages, vocabularies, strict=True)
+            for language, side in zip(languages(folder.read_record()), vocabularies, strict=True)
         )
     except ValueError as error:
         raise ValueError(f"--raw: {error}") from None

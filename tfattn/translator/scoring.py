@@ -11,7 +11,7 @@ from typing import Any
 from tfattn import _optional, data, decoding
 from tfattn.translator import corpus, lines, translating
 from tfattn.translator.corpus import Pairs
-from tfattn.translator.folder import Folder, fingerprint, load_ensemble
+from tfattn.translator.folder import Folder, fingerprint, languages, load_ensemble
 
 GRAMMAR_SENTENCES = 1000
 # Sentences drawn for the bootstrap. sacrebleu holds all of them, with 72 bytes each.
@@ -112,7 +112,6 @@ def _parts_of_all(paths: Sequence[Path], options: argparse.Namespace) -> dict[st
 def read_parts(folder: Folder, options: argparse.Namespace) -> dict[str, Pairs]:
     """From the name of a part to its pairs."""
     record = folder.read_record()
-    settings = record.get("settings", {})
     path = options.data or record.get("data")
     if path is None and "data" not in record:
         raise ValueError(
@@ -121,7 +120,7 @@ def read_parts(folder: Folder, options: argparse.Namespace) -> dict[str, Pairs]:
         )
     if path is None:
         return {part: _held_out(folder, record, part, options.sentences) for part in options.parts}
-    read = argparse.Namespace(data=Path(path), languages=settings.get("languages", ("en", "de")))
+    read = argparse.Namespace(data=Path(path), languages=languages(record))
     return {part: corpus.read(read, part)[: options.sentences] for part in options.parts}
 
 
