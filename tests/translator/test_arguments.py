@@ -100,6 +100,8 @@ NEEDS_BEAM = "--length-penalty needs --beam K with K above 1"
         ("score --repetition-penalty inf", "--repetition-penalty: must be a number of at least 1"),
         ("translate --no-repeat-ngrams 0", "--no-repeat-ngrams: must be an integer of at least 1"),
         ("train --score test", "--score needs --data"),
+        ("train --languages en fr", "--languages needs --data"),
+        ("train --data corpus --pairs 9", "--pairs cannot be combined with --data"),
         ("train --model bahdanau --preset tiny-simcut", "--model bahdanau has no --preset tiny-s"),
         ("train --init out/run --subwords 9", "--subwords cannot be combined with --init"),
         ("train --preset finetune", "--preset finetune needs --init"),

@@ -145,10 +145,9 @@ def _train(command: argparse.ArgumentParser) -> None:
     corpus.add_argument(
         "--pairs",
         type=_positive_int,
-        default=14_000,
         metavar="N",
         help="without --data: sentence pairs to draw from the grammar, including the held-out "
-        "tenth (default: %(default)s)",
+        f"tenth (default: {PAIRS})",
     )
     corpus.add_argument(
         "--symbols",
@@ -378,13 +377,14 @@ def _import(command: argparse.ArgumentParser) -> None:
 
 
 DEFAULT_OUT = Path("out/translator")
+LANGUAGES = ("en", "de")
+PAIRS = 14_000
 
 
 def _languages(group: argparse._ActionsContainer) -> None:
     group.add_argument(
         "--languages",
         nargs=2,
-        default=("en", "de"),
         metavar=("SOURCE", "TARGET"),
         help="file name extensions in --data (default: en de)",
     )
@@ -510,6 +510,11 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     if options.command == "train":
         if options.score and not options.data:
             arguments_parser.error("--score needs --data")
+        if options.languages and not options.data:
+            arguments_parser.error("--languages needs --data")
+        if options.pairs and options.data:
+            arguments_parser.error("--pairs cannot be combined with --data")
+        options.pairs = options.pairs or PAIRS
         for setting in ("subwords", "symbols"):
             if options.init and getattr(options, setting) is not None:
                 arguments_parser.error(f"--{setting} cannot be combined with --init")
@@ -527,6 +532,8 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
             arguments_parser.error("--symbols needs a subword vocabulary: --subwords N")
         if options.sentences is None and not options.data:
             options.sentences = 1000
+    if options.command in ("train", "import"):
+        options.languages = options.languages or LANGUAGES
     if options.command == "score" and options.pairs:
         if options.compare:
             arguments_parser.error("--pairs cannot be combined with --compare")
