@@ -150,6 +150,11 @@ def test_missing_files_are_named(refused, tmp_path):
         said = "val.en" if command[0] == "score" else "Train first, or use --out"
         assert said in refused(*command, folder=tmp_path)
     assert "Use --data to choose the files to score." in refused("score", folder=tmp_path)
+    said = refused("train", "--init", "run", folder=tmp_path)
+    assert (
+        said
+        == "error: run/model.keras does not exist. Train first, or use --init to choose its folder."
+    )
     assert "lines.en: no such file" in refused("translate", "lines.en", folder=tmp_path)
     assert "No such file or directory: 'lines'" in refused(
         "score", "--pairs", "lines", folder=tmp_path

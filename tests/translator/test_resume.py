@@ -113,6 +113,10 @@ def test_another_setting_is_refused_by_the_name_of_its_option(folder, new_preset
     ours, theirs = values.get(name, ("ours", "theirs"))
     record_run(options_of(epochs=2, **{name: ours}), new_preset(), folder, 0, "", WORDS)
     check_run(options_of(**{name: ours}), new_preset(), folder, 0, "")
+    if name == "init":
+        check_run(options_of(init="./ours/"), new_preset(), folder, 0, "")
+        folder.add_to_record(settings={**folder.read_record()["settings"], "init": "ours"})  # older
+        check_run(options_of(init="./ours/"), new_preset(), folder, 0, "")
     with pytest.raises(ValueError, match=f"^--{name}: the run in .* was started with .*, not"):
         check_run(options_of(**{name: theirs}), new_preset(), folder, 0, "")
 

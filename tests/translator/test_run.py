@@ -12,6 +12,7 @@ from tfattn import data
 from tfattn.translator import translating
 from tfattn.translator.arguments import parse
 from tfattn.translator.curriculum import KINDS
+from tfattn.translator.folder import Folder
 from tfattn.translator.presets import MODELS, PRESETS, Phase
 from tfattn.translator.run import Run
 
@@ -147,6 +148,26 @@ def test_where_bleu_measures_nothing_the_best_epoch_has_the_least_loss(
     assert found == pytest.approx(history["val_loss"][best], rel=1e-5)
     history = {"val_loss": [3.0, 1.0, 2.0], "val_bleu": [1.0, 5.0, 5.0]}
     assert run_of(PAIRS, PAIRS, "--tokens", 64, "--out", tmp_path / "new").best_epoch(history) == 1
+
+
+def test_the_model_to_begin_with_is_loaded_once_and_before_the_training(
+    run_of, tmp_path, monkeypatch
+):
+    words = [data.Vocabulary.from_sentences(side) for side in zip(*PAIRS, strict=True)]
+    model = word_by_word(*map(len, words), share_embeddings=False, seed=0, dropout=0.3)
+    loaded = []
+    monkeypatch.setattr(
+        Folder, "load_model", lambda *given: loaded.append(given[1:]) or (model, words)
+    )
+    options = ("--tokens", 64, "--out", tmp_path / "out", "--init", tmp_path / "first")
+    begun = run_of(PAIRS, PAIRS, *options)
+    assert begun._compiled_model() is model and loaded == [("--init",)]
+    write_weights(begun.folder.best_weights)
+    done = types.SimpleNamespace(epoch=1, history={})
+    monkeypatch.setattr("tfattn.training.Backup", lambda path: done)
+    resumed = run_of(PAIRS, PAIRS, *options, "--resume")
+    assert resumed._compiled_model() is model and len(loaded) == 2
+    assert [each.words for each in resumed.vocabularies] == [each.words for each in words]
 
 
 def test_tensorboard_gets_the_numbers_where_it_is_installed(run_of, tmp_path, monkeypatch):

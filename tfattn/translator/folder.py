@@ -107,11 +107,15 @@ class Folder:
             model=vocabulary_fingerprints(vocabularies), model_file=_file_fingerprint(self.model)
         )
 
-    def load_model(self) -> tuple[keras.Model, list[Vocabulary]]:
-        """The model, and the vocabularies that it was trained with."""
+    def load_model(self, option: str = "--out") -> tuple[keras.Model, list[Vocabulary]]:
+        """The model, and the vocabularies that it was trained with.
+
+        Args:
+            option: the option that named the folder, for errors.
+        """
         if not self.model.exists():
             raise FileNotFoundError(
-                f"{self.model} does not exist. Train first, or use --out to choose its folder."
+                f"{self.model} does not exist. Train first, or use {option} to choose its folder."
             )
         vocabularies = self.load_vocabularies("model")
         if self.read_record().get("model_file") not in (None, _file_fingerprint(self.model)):
@@ -175,7 +179,7 @@ _ENTRIES = {
     "epochs": int,
     "search": dict,
 }
-_SETTINGS = {"languages": list, "pairs": int, "seed": int}
+_SETTINGS = {"languages": list, "pairs": int, "seed": int, "init": str | None}
 # The search that an imported translator was published with; without entries, greedy search.
 SEARCH = {"num_beams": int, "length_penalty": float, "early_stopping": bool}
 

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import sys
 from typing import Any
 
@@ -68,6 +69,8 @@ def check_run(
     if done:
         folder.check_best_weights()
     earlier = record.get("settings", {})
+    if earlier.get("init"):  # older records have the path as it was written
+        earlier = {**earlier, "init": os.path.realpath(earlier["init"])}
     if done and earlier:  # older records lack these settings, which the older runs could not have
         earlier = {"init": None, "symbols": None, **earlier}
     recipe, started_with = _recipe(preset), record.get("stands_for", _recipe(preset))
@@ -120,7 +123,8 @@ def record_run(
 
 def _settings(options: argparse.Namespace) -> dict[str, Any]:
     return {name: getattr(options, name) for name in SETTINGS} | {
-        "languages": list(options.languages)
+        "languages": list(options.languages),
+        "init": options.init and os.path.realpath(options.init),
     }
 
 

@@ -44,12 +44,13 @@ class Run:
         sentences = fingerprint(line for pair in (*self.train, *self.validation) for line in pair)
         resume.check_run(options, self.preset, self.folder, done, sentences)
         options.epochs = resume.chosen_epochs(options, self.preset, self.folder, done)
-        self.vocabularies: list[Any]
+        self.vocabularies: list[Any] = []
+        self._init: keras.Model | None = None
+        if options.init:
+            self._init, self.vocabularies = Folder(Path(options.init)).load_model("--init")
         if done:
             self.vocabularies = self.folder.load_vocabularies("run")
-        elif options.init:
-            _, self.vocabularies = Folder(Path(options.init)).load_model()
-        else:
+        elif not options.init:
             self.vocabularies = corpus.new_vocabularies(options, self.train)
         # BLEU is 0 if no reference has four words, as in Chinese without spaces.
         references = [target for _, target in self.validation[: options.sentences]]
@@ -123,9 +124,8 @@ class Run:
 
     def _compiled_model(self) -> keras.Model:
         options, preset = self.options, self.preset
-        if options.init:
-            model, _ = Folder(Path(options.init)).load_model()
-        else:
+        model = self._init
+        if model is None:
             model = MODELS[options.model](
                 *map(len, self.vocabularies),
                 share_embeddings=bool(options.subwords),
