@@ -72,6 +72,22 @@ def test_a_run_is_not_written_over_and_a_damaged_folder_writes_nothing(imported,
     assert list(tmp_path.iterdir()) == []
 
 
+def test_an_import_that_failed_can_be_repeated(imported, refused, tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    command = ("import", imported / "published", "--out", tmp_path / "run")
+    with monkeypatch.context() as patch:
+        patch.setattr(Folder, "save_model", full)
+        assert "No space left" in refused(*command, folder=tmp_path)
+    translator(*command)
+    assert "already contains a run." in refused(*command, folder=tmp_path)
+    Folder(tmp_path / "begun").take(new=True)
+    Folder(tmp_path / "begun").add_to_record(settings={}, run=["a", "b"])  # of a training
+    said = refused(*command[:-1], tmp_path / "begun", folder=tmp_path)
+    assert "already contains a run." in said
+
+
 def pairs():
     """Six pairs of four words."""
     rng = random.Random(1)

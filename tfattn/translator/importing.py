@@ -10,7 +10,8 @@ def import_folder(options: argparse.Namespace) -> None:
     """Writes the folder's model and vocabularies to a new run, and prints its path."""
     folder = Folder(options.out)
     folder.take()
-    if folder.record.exists() or folder.model.exists():
+    # An import that failed has left no model and a record of these entries.
+    if folder.model.exists() or not set(folder.read_record()) <= {"settings", "search"}:
         raise ValueError(
             f"{folder.path} already contains a run. Use --out to choose another folder."
         )
