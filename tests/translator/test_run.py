@@ -150,6 +150,22 @@ def test_where_bleu_measures_nothing_the_best_epoch_has_the_least_loss(
     assert run_of(PAIRS, PAIRS, "--tokens", 64, "--out", tmp_path / "new").best_epoch(history) == 1
 
 
+def test_the_table_of_epochs_has_each_epoch_of_the_backup(run_of, tmp_path):
+    run = run_of(PAIRS, PAIRS, "--tokens", 64, "--out", tmp_path / "out")
+    run.backup.epoch, run.backup.history = 2, {"loss": [3.0, 2.0], "accuracy": [0.5, 0.75]}
+    (table,) = run._logs()
+    table.on_train_begin()
+    table.on_epoch_end(1, {"loss": 2.0, "accuracy": 0.75})
+    assert run.folder.epochs.read_text().split() == [
+        "epoch,accuracy,loss",
+        "0,0.5,3.0",
+        "1,0.75,2.0",
+    ]
+    run.backup.epoch, run.backup.history = 3, {"loss": [3.0, 2.0, 1.0], "new": [0.5]}
+    table.on_train_end()
+    assert run.folder.epochs.read_text().split()[1:] == ["0,3.0,", "1,2.0,", "2,1.0,0.5"]
+
+
 def test_the_model_to_begin_with_is_loaded_once_and_before_the_training(
     run_of, tmp_path, monkeypatch
 ):

@@ -107,7 +107,6 @@ def record_run(
     """Records the settings of the run; `--epochs` only if epochs remain to be trained."""
     folder.take(new=True)
     if not done:
-        folder.epochs.unlink(missing_ok=True)
         folder.save_vocabularies(vocabularies)
     entries = {
         "settings": _settings(options),

@@ -1,6 +1,7 @@
 """The training: starts or resumes a run, validates by BLEU and loads the best weights."""
 
 import argparse
+import csv
 import sys
 import time
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from typing import Any
 import keras
 
 from tfattn import _optional, data, plot, training
+from tfattn._files import replacing
 from tfattn.translator import corpus, curriculum, resume, translating
 from tfattn.translator.folder import Folder, fingerprint
 from tfattn.translator.presets import MODELS, PRESETS
@@ -144,7 +146,7 @@ class Run:
 
     def _logs(self) -> list[keras.callbacks.Callback]:
         """Callbacks that write the numbers of each epoch, after the backup has them."""
-        table = keras.callbacks.CSVLogger(self.folder.epochs, append=True)
+        table = _Table(self.folder.epochs, self.backup)
         if not self.options.tensorboard:
             return [table]
         return [table, keras.callbacks.TensorBoard(self.folder.tensorboard, write_graph=False)]
@@ -191,3 +193,22 @@ class _Clock(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         logs["seconds"] = round(time.perf_counter() - self.began, 1)
+
+
+class _Table(keras.callbacks.Callback):
+    """Writes the logs of all epochs of a backup as a table, after each epoch and at the end."""
+
+    def __init__(self, path: Path, backup: training.Backup):
+        super().__init__()
+        self.path, self.backup = path, backup
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        epochs, history = self.backup.epoch, dict(sorted(self.backup.history.items()))
+        columns = [[""] * (epochs - len(values)) + values for values in history.values()]
+        rows = zip(range(epochs), *columns, strict=True)
+        with replacing(self.path) as unfinished:
+            with open(unfinished, "w", newline="", encoding="utf-8") as file:
+                csv.writer(file).writerows([("epoch", *history), *rows])
+
+    def on_train_end(self, logs: Any = None) -> None:
+        self.on_epoch_end(self.backup.epoch)
