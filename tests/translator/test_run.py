@@ -1,5 +1,7 @@
 """A run: its output, its files, and a resumed run."""
 
+import ctypes
+import os
 import sys
 import types
 
@@ -14,7 +16,7 @@ from tfattn.translator.arguments import parse
 from tfattn.translator.curriculum import KINDS
 from tfattn.translator.folder import Folder
 from tfattn.translator.presets import MODELS, PRESETS, Phase
-from tfattn.translator.run import Run
+from tfattn.translator.run import Run, keep_freed_memory
 
 pytestmark = pytest.mark.usefixtures("dense_path")
 
@@ -184,6 +186,25 @@ def test_the_model_to_begin_with_is_loaded_once_and_before_the_training(
     resumed = run_of(PAIRS, PAIRS, *options, "--resume")
     assert resumed._compiled_model() is model and len(loaded) == 2
     assert [each.words for each in resumed.vocabularies] == [each.words for each in words]
+
+
+def test_memory_is_kept_unless_the_environment_says_how(monkeypatch):
+    for name in [name for name in os.environ if name.startswith("MALLOC_")]:
+        monkeypatch.delenv(name)
+    keep_freed_memory()  # with the C library of this machine
+    asked = []
+    library = types.SimpleNamespace(mallopt=lambda *given: asked.append(given))
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(ctypes, "CDLL", lambda _: library)
+    keep_freed_memory()
+    assert dict(asked) == {-3: 1 << 30, -1: 1 << 30, -2: 64 << 20}
+    asked.clear()
+    monkeypatch.setenv("MALLOC_ARENA_MAX", "1")
+    keep_freed_memory()
+    assert asked == []
+    monkeypatch.delenv("MALLOC_ARENA_MAX")
+    monkeypatch.setattr(ctypes, "CDLL", lambda _: object())  # musl
+    keep_freed_memory()
 
 
 def test_tensorboard_gets_the_numbers_where_it_is_installed(run_of, tmp_path, monkeypatch):

@@ -12,7 +12,7 @@ from tfattn._program import INTERRUPTED, restore_interrupts, write_utf8
 from tfattn.training.backup import NotFiniteError
 from tfattn.translator import exporting, importing, lines, report, scoring
 from tfattn.translator.arguments import parse
-from tfattn.translator.run import Run
+from tfattn.translator.run import Run, keep_freed_memory
 
 FAILED = 1  # argparse exits with 2 for invalid arguments
 
@@ -40,6 +40,7 @@ CONTINUE = " Run again with --resume to continue after the last completed epoch.
 
 
 def _train(options: argparse.Namespace) -> None:
+    keep_freed_memory()
     keras.utils.set_random_seed(options.seed)
     with _user_errors():
         run = Run(options)
