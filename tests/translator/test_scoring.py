@@ -213,12 +213,12 @@ def test_a_missing_part_is_reported_before_any_translation(echoes, capsys):
 
 
 def test_pairs_have_a_log_probability_each(echoes, tmp_path, monkeypatch, capsys):
-    def log_probabilities(model, pairs, words):
-        assert words == "words"
+    def log_probabilities(model, pairs, *words):
+        assert words == ("source", "target")
         return [-len(source) - 0.5 * len(target) for source, target in pairs]
 
     monkeypatch.setattr(scoring.decoding, "log_probabilities", log_probabilities)
-    monkeypatch.setattr(Folder, "load_model", lambda folder: (None, ["words"]))
+    monkeypatch.setattr(Folder, "load_model", lambda folder: (None, ("source", "target")))
     (tmp_path / "pairs").write_text("a b\tc\n\t\n", encoding="utf-8")
     translator("score", "--pairs", "pairs", "--out", "seed0")
     assert capsys.readouterr().out == "-3.5000\n0.0000\n"
