@@ -25,7 +25,7 @@ def write_published(folder):
     positions = tfattn.LearnedPositionalEncoding(128, input_scale=4.0)
     model = tfattn.Transformer(size + 1, num_layers=2, width=16, block=block, positions=positions)
     model.build_for_any()
-    model.output_dense.bias.assign([-1e9, *np.zeros(size)])
+    model.output_dense.bias.assign([-100.0, *np.zeros(size)])
     state = to_marian(model)
     shared = {"model.shared.weight": state["model.encoder.embed_tokens.weight"]}
     left_out = ("embed_tokens", "embed_positions", "lm_head")

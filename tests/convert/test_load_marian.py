@@ -136,6 +136,10 @@ def test_forbidden_padding_shares_or_keeps_its_probability(folder, renormalize):
     logits = np.asarray(model.step(np.array([[target.begin_id, 0, 0, 0]]), 0, state)[0])[0]
     assert logits[target.begin_id] < -99
     assert (logits[target.padding_id] < -99) == renormalize
+    if renormalize:
+        state = to_marian(model)
+        assert state["final_logits_bias"][0, target.begin_id - 1] == -100
+        return
     with refused("score of padding"):  # the way back would lose weights
         to_marian(model)
 
@@ -201,8 +205,33 @@ def rename_end(folder):
     path.write_text(path.read_text().replace('"</s>"', '"<end>"'))
 
 
-CONFIG, SETTINGS = "config.json", "generation_config.json"
+def move_ids(**ids):
+    """Changes ids in the configuration; padding also where `generate` forbids it."""
+
+    def changed(folder):
+        change(CONFIG, **ids)(folder)
+        change(SETTINGS, bad_words_ids=None)(folder)
+
+    return changed
+
+
+CONFIG, SETTINGS, TOKENS = "config.json", "generation_config.json", "tokenizer_config.json"
 DAMAGE = {
+    "other end": (change(CONFIG, eos_token_id=5), "`eos_token_id` must be 0, as in vocab.json"),
+    "other begin": (
+        move_ids(pad_token_id=7, decoder_start_token_id=7),
+        "as in vocab.json. Received: pad_token_id=7",
+    ),
+    "no such begin": (
+        move_ids(pad_token_id=999, decoder_start_token_id=999),
+        "as in vocab.json. Received: pad_token_id=999",
+    ),
+    "huge vocabulary": (change(CONFIG, vocab_size=10**12), "`vocab.json` must number its entries"),
+    "text of target": (change(CONFIG, decoder_vocab_size="9"), "`decoder_vocab_size` must be a po"),
+    "a list of words": (change(TOKENS, unk_token=["x"]), "`vocab.json` must have the entry ['x']"),
+    "no content": (change(TOKENS, unk_token={"x": 1}), "`vocab.json` must have the entry None"),
+    "a number of added": (change(TOKENS, added_tokens_decoder=3), "`added_tokens_decoder` must be"),
+    "activations": (change(CONFIG, activation_function=["relu"]), "`activation_function` must be"),
     "no config": (remove(CONFIG), "`config.json` must be in the folder"),
     "no pieces": (remove("target.spm"), "`target.spm` must be in the folder"),
     "no table": (remove("vocab.json"), "`vocab.json` must be in the folder"),
@@ -243,7 +272,9 @@ DAMAGE = {
 def test_a_damaged_partial_or_oversized_folder_is_refused_in_one_sentence(folder, case):
     damage, message = DAMAGE[case]
     damage(folder)
-    with pytest.raises((ValueError, FileNotFoundError), match="^(load_marian|Marian)") as error:
+    with pytest.raises(
+        (ValueError, FileNotFoundError), match="^(load_marian|Marian|from_marian)"
+    ) as error:
         load_marian(folder)
     assert message in str(error.value)
     assert len(str(error.value).splitlines()) == 1 and len(str(error.value)) < 400

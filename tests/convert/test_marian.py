@@ -43,7 +43,7 @@ def test_the_logits_are_the_same(marian):
     assert (source == 0).any()
     found = numpy(model((source, theirs.targets(config["decoder_start_token_id"]) + 1)))
     close(found[..., 1:], outputs["logits"], rtol=1e-5)
-    assert (found[..., 0] < -1e8).all()
+    assert (found[..., 0] == -100).all()
 
 
 def test_greedy_search_gives_the_same_translations(marian):
@@ -109,7 +109,7 @@ def small():
     model = tfattn.Transformer(12, num_layers=1, width=6, block=block, positions=positions)
     model.build_for_any()
     bias = np.random.default_rng(1).normal(size=12)
-    model.output_dense.bias.assign([-1e9, *bias[1:]])
+    model.output_dense.bias.assign([-99.7, *bias[1:]])  # as after some training
     return model
 
 
@@ -118,7 +118,9 @@ def test_a_model_of_ours_goes_there_and_back_and_an_error_lists_what_does_not_fi
     state = to_marian(model)
     assert "model.shared.weight" not in state  # no two matrices are the same
     config = {**CONFIG, "share_encoder_decoder_embeddings": False, "tie_word_embeddings": False}
-    back = to_marian(from_marian(state, config))
+    again = from_marian(state, config)
+    assert again.output_dense.bias.numpy()[0] == -100.0  # finite in float16 too
+    back = to_marian(again)
     assert back.keys() == state.keys()
     for name, array in state.items():
         np.testing.assert_array_equal(back[name], array)

@@ -14,8 +14,8 @@ from tfattn.models.transformer import Transformer
 
 _ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "silu", "silu": "silu", "tanh": "tanh"}
 
-# The score of padding is finite, since the smoothed loss sums all scores.
-_NEVER = -1e9
+# The score of padding. Finite and not too large: the smoothed loss sums all scores.
+NEVER = -100.0
 
 _SIDES = ("encoder", "decoder")
 _OF_SIDE = ("layers", "ffn_dim", "attention_heads")
@@ -137,8 +137,8 @@ def to_marian(model: Transformer) -> dict[str, np.ndarray]:
     weights.refuse(
         who, "share_embeddings", model.share_embeddings, "Marian's output has a bias of its own"
     )
-    never = model.output_dense.bias.numpy()[0] != np.float32(_NEVER)
-    weights.refuse(who, "score of padding", never, "Marian never predicts padding")
+    likely = model.output_dense.bias.numpy()[0] > NEVER / 2  # training moves it a little
+    weights.refuse(who, "score of padding", likely, "Marian never predicts padding")
     state = _state(model)
     source, target = (state[f"model.{side}.embed_tokens.weight"] for side in _SIDES)
     if not np.array_equal(source, target):
@@ -205,7 +205,7 @@ def _refuse(who: str, config: Mapping[str, Any]) -> None:
         reason = "only norms after each sublayer are supported"
         weights.refuse(who, name, bool(config.get(name)), reason)
     activation = config["activation_function"]
-    if activation not in _ACTIVATIONS:
+    if activation not in list(_ACTIVATIONS):  # a damaged config may have a list here
         _checks.fail(who, "activation_function", f"be one of {sorted(_ACTIVATIONS)}", activation)
 
 
@@ -267,7 +267,7 @@ def _load(model: Transformer, state: dict[str, np.ndarray]) -> None:
             found = weights.below(state, above)
             weights.load_rows(block, _ENCODER if side == "encoder" else _DECODER, found)
     model.output_dense.kernel.assign(_after_zeros(state["lm_head.weight"]).T)
-    bias = np.concatenate([[_NEVER], state["final_logits_bias"][0]])
+    bias = np.concatenate([[NEVER], state["final_logits_bias"][0]])
     model.output_dense.bias.assign(bias.astype("float32"))
 
 

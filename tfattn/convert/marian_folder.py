@@ -11,7 +11,7 @@ import numpy as np
 
 from tfattn import _checks, _optional
 from tfattn.convert import weights
-from tfattn.convert.marian import SIZES, from_marian
+from tfattn.convert.marian import NEVER, SIZES, from_marian
 from tfattn.data.marian import MarianVocabulary
 from tfattn.decoding import GreedySearch, PooledBeamSearch
 from tfattn.models.transformer import Transformer
@@ -21,8 +21,6 @@ _MOST_BYTES = 2**27  # of a file other than the weights
 _MOST_POSITIONS = 2**17
 # The entries of `tokenizer_config.json` and their defaults.
 _SPECIAL = {"unk_token": "<unk>", "pad_token": "<pad>", "eos_token": "</s>"}
-# Finite and not too large: the smoothed loss sums all scores.
-_NEVER = -100.0
 # What `generate` would change in the scores, with the values that change nothing.
 _UNCHANGED: dict[str, tuple[Any, ...]] = {
     "forced_bos_token_id": (None,),
@@ -57,8 +55,8 @@ def load_marian(
     in a sentence is special: "</s>" is text.
 
     If `bad_words_ids` forbids Marian's padding, as published, the model never predicts it. The
-    other tokens get its probability with `renormalize_logits`, and not without. The weights are
-    then no longer those of `to_marian`, which refuses the model.
+    other tokens get its probability with `renormalize_logits`, and not without; `to_marian` then
+    refuses the model.
 
     Args:
         folder: path of a folder with `config.json`, `source.spm`, `target.spm`, `vocab.json`
@@ -151,6 +149,7 @@ def _check_settings(
     _checks.mapping(_WHO, "config.json", config, (*names, *ids))
     for name in names:
         _checks.positive_int(_WHO, name, config[name])
+    _checks.positive_int(_WHO, "decoder_vocab_size", config.get("decoder_vocab_size") or 1)
     for name in ids:
         _checks.non_negative_int(_WHO, name, config[name])
     padding = config["pad_token_id"]
@@ -161,10 +160,10 @@ def _check_settings(
     weights.refuse(_WHO, "bad_words_ids", bad not in (None, [], [[padding]]), only)
     _check_unchanged(_WHO, generation)
     # A published file lists the three special tokens as added.
-    added = len(settings.get("added_tokens_decoder") or ()) > len(_SPECIAL)
-    weights.refuse(
-        _WHO, "added_tokens_decoder", added, "only the end, unknown and padding are known"
-    )
+    added = settings.get("added_tokens_decoder") or {}
+    _checks.mapping(_WHO, "added_tokens_decoder", added)
+    only = "only the end, unknown and padding are known"
+    weights.refuse(_WHO, "added_tokens_decoder", len(added) > len(_SPECIAL), only)
     sampled = bool(settings.get("sp_model_kwargs"))
     weights.refuse(_WHO, "sp_model_kwargs", sampled, "subwords must be the best ones")
 
@@ -189,6 +188,9 @@ def _vocabularies(
         _vocabulary(_bytes(_WHO, folder, file), _json(_WHO, folder, table), table, size, settings)
         for file, table, size in zip(files, tables, sizes, strict=True)
     )
+    for name, index in (("pad_token_id", target.begin_id), ("eos_token_id", target.end_id)):
+        if config[name] != index - 1:
+            _checks.fail(_WHO, name, f"be {index - 1}, as in {tables[1]}", config[name])
     return source, target
 
 
@@ -197,15 +199,16 @@ def _vocabulary(
 ) -> MarianVocabulary:
     """A vocabulary, from a sentencepiece model and the table in the file `name`."""
     ids = list(table.values())
-    if set(map(type, ids)) != {int} or sorted(ids) != list(range(size)):
+    is_other = len(ids) != size or set(map(type, ids)) != {int}
+    if is_other or sorted(ids) != list(range(size)):
         expected = f"number its entries from 0 to {size - 1}, as in config.json"
         _checks.fail(_WHO, name, expected, f"{len(table)} entries")
     words = ["<pad>", *sorted(table, key=table.__getitem__)]
     found = []
-    for token, default in _SPECIAL.items():
-        token = settings.get(token, default)
-        token = token["content"] if isinstance(token, dict) else token
-        if token not in table:
+    for special, default in _SPECIAL.items():
+        token: Any = settings.get(special, default)
+        token = token.get("content") if isinstance(token, dict) else token
+        if not isinstance(token, str) or token not in table:
             _checks.fail(_WHO, name, f"have the entry {token!r}", f"{len(table)} entries")
         found.append(table[token] + 1)
     unknown, begin, end = found
@@ -263,9 +266,9 @@ def _forbid_padding(model: Transformer, padding: int, renormalized: bool | None)
     """
     output = model.output_dense
     kernel, bias = np.array(output.kernel), np.array(output.bias)
-    kernel[:, 0], bias[0] = 0, _NEVER
+    kernel[:, 0], bias[0] = 0, NEVER
     if not renormalized:
         kernel[:, 0], bias[0] = kernel[:, padding], bias[padding]
-    kernel[:, padding], bias[padding] = 0, _NEVER
+    kernel[:, padding], bias[padding] = 0, NEVER
     output.kernel.assign(kernel)
     output.bias.assign(bias)
