@@ -97,6 +97,14 @@ def test_rules_change_scores_and_those_for_beam_search_alone_are_refused():
         PooledBeamSearch(rules=every)(step, logits, 1, 6)
 
 
+def test_what_a_pool_does_not_give_is_refused_at_the_call():
+    search, logits = PooledBeamSearch(2), logits_of(5)
+    with pytest.raises(ValueError, match="PooledBeamSearch: `return_state` must be False"):
+        search(step, logits, 1, 6, return_state=True)
+    with pytest.raises(ValueError, match="PooledBeamSearch: `steps` must be a positive integer"):
+        search.stream(step, logits, 6, steps=-3)
+
+
 def test_it_comes_back_from_its_config():
     search = PooledBeamSearch(3, 0.5, True, rules=[tfattn.rules.MinLength(2)])
     back = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(search))

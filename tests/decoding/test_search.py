@@ -13,6 +13,7 @@ from tests.helpers.searches import (
     eagerly,
     noting,
     tables,
+    transformer,
     trigram,
 )
 from tests.helpers.tensors import CALLS_A_TRACE, needs_compiling, numpy
@@ -38,6 +39,7 @@ SEARCHES = {
         *(5, 0.6, 2), rules=[rules.TargetPrefix([5]), rules.RequiredTokens([4, [5, 6]])]
     ),
     "groups": decoding.BeamSearch(4, diverse=decoding.DiverseBeams(2, 0.3), return_trace=True),
+    "pooled": decoding.PooledBeamSearch(3, rules=RULES[:3]),
     "coverage": decoding.BeamSearch(rules=[rules.CoveragePenalty(0.2)]),
 }
 
@@ -63,6 +65,25 @@ def test_a_search_comes_back_from_its_config_with_its_rules(name):
     if name != "coverage":
         table = tables(3, batch=3, size=7)
         found, wanted = (each(trigram, table, 3, 9, **IDS) for each in (again, search))
+        for mine, theirs in zip(*map(keras.tree.flatten, (found, wanted)), strict=True):
+            np.testing.assert_array_equal(mine, theirs)
+
+
+@pytest.mark.parametrize("name", [name for name in SEARCHES if name != "generator"])
+@eagerly()
+def test_searches_and_rules_work_with_another_floatx(name):
+    keras.config.set_floatx("float64")
+    try:
+        if name == "coverage":
+            model, source = transformer(), np.array([[4, 5, 3]] * 3)
+            step, state = model.step, model.encode(source, max_length=8, coverage=True)
+        else:
+            step, state = trigram, tables(3, batch=3, size=7)
+        found = SEARCHES[name](step, state, 3, 8, **IDS)
+    finally:
+        keras.config.set_floatx("float32")
+    if name != "coverage":
+        wanted = SEARCHES[name](step, state, 3, 8, **IDS)
         for mine, theirs in zip(*map(keras.tree.flatten, (found, wanted)), strict=True):
             np.testing.assert_array_equal(mine, theirs)
 

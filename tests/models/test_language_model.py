@@ -139,6 +139,9 @@ SEARCHES = {
     "beam": lambda **options: (
         lambda *of: tfattn.BeamSearch(num_beams=3, **options)(*of).tokens[:, 0]
     ),
+    "pooled": lambda **options: (
+        lambda *of: tfattn.decoding.PooledBeamSearch(num_beams=3, **options)(*of).tokens[:, 0]
+    ),
     "sample": functools.partial(tfattn.Sampling, temperature=0.01, top_k=2, seed=5),
 }
 
@@ -179,14 +182,17 @@ PROMPTS = {
 
 
 @pytest.mark.parametrize("kind", PROMPTS)
-@pytest.mark.parametrize("search", [*SEARCHES, "stream"])
+@pytest.mark.parametrize("search", [*SEARCHES, "stream", "pooled stream"])
 def test_what_is_written_begins_with_the_prompt(search, kind):
     model, prompts = small(num_layers=1), np.array(PROMPTS[kind])
     known = [[token for token in row if token] for row in prompts.tolist()]
     alone = np.array([row + [0] * (4 - len(row)) for row in known])
     with eagerly():
-        if search == "stream":
-            run = functools.partial(tfattn.GreedySearch().stream, model.step, max_length=8)
+        if "stream" in search:
+            own = (
+                tfattn.GreedySearch() if search == "stream" else tfattn.decoding.PooledBeamSearch()
+            )
+            run = functools.partial(own.stream, model.step, max_length=8)
             written = [[*run(model.encode(prompts[row : row + 1], 8))] for row in range(2)]
         else:
             written = numpy(SEARCHES[search]()(model.step, model.encode(prompts, 8), 2, 8)).tolist()
@@ -202,6 +208,25 @@ def test_a_prompt_that_has_ended_stays_as_it_is():
         model = small(num_layers=1)
         written = numpy(tfattn.GreedySearch()(model.step, state, 2, 6))
     assert written[0].tolist() == [4, 5, END, 0, 0, 0]
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_a_prompt_of_the_maximum_length_stays_as_it_is(name):
+    model, prompts = small(num_layers=1), np.array([[4, END, 5], [6, 5, 4]])
+    with eagerly():
+        written = numpy(SEARCHES[name]()(model.step, model.encode(prompts, 3), 2, 3))
+    np.testing.assert_array_equal(written, prompts)
+
+
+def test_a_prompt_is_continued_with_another_floatx():
+    keras.config.set_floatx("float64")
+    try:
+        model = small(num_layers=1, dtype="float32")
+        with eagerly():
+            written = numpy(tfattn.GreedySearch()(model.step, model.encode([[4, 5]], 4), 1, 4))
+    finally:
+        keras.config.set_floatx("float32")
+    assert written[0, :2].tolist() == [4, 5]
 
 
 @pytest.mark.parametrize("bad", [99, -1])

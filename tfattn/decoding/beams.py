@@ -124,7 +124,7 @@ class BeamSearch(Search):
         return self.num_beams
 
     def start(self, batch_size: int | Tensor, length: int) -> dict[str, Tensor]:
-        return {"sums": ops.zeros((batch_size,)), "lengths": ops.zeros((batch_size,))}
+        return {name: ops.zeros((batch_size,), "float32") for name in ("sums", "lengths")}
 
     def answer(self, results: dict[str, Any], batch_size: int | Tensor, length: int) -> Hypotheses:
         shape = (batch_size, self.num_results)
@@ -197,7 +197,7 @@ class BeamSearch(Search):
 
     def _beams(self, found: Found) -> Beams:
         at_end = found.rule_state.at_end if self._has_score_at_end else None
-        lengths = found.own["lengths"] + ops.where(found.ended, 0.0, 1.0)
+        lengths = found.own["lengths"] + ops.cast(ops.logical_not(found.ended), "float32")
         return Beams(found.own["sums"], lengths, found.ended, found.limits, at_end)
 
     @property

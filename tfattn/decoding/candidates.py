@@ -50,7 +50,8 @@ def with_proposed(
 
 def keep_ended(gains: Tensor, ended: Tensor) -> Tensor:
     """`gains` `(R, N)` in which an ended beam has one candidate: itself, unchanged."""
-    unchanged = ops.where(ops.arange(ops.shape(gains)[1]) == 0, 0.0, NO_SCORE)
+    is_other = ops.arange(ops.shape(gains)[1], dtype="int32") > 0
+    unchanged = ops.where(is_other, NO_SCORE, ops.zeros_like(gains))
     return ops.where(ended[:, None], unchanged, gains)
 
 

@@ -28,17 +28,17 @@ def _certain_prefix(run: Run, progress: Progress) -> tuple[bool, list[int]]:
     position, most = int(progress.position), found.tokens.shape[1] - 1
     if position >= most or numpy(found.done).all():
         tokens = numpy(run.end(progress)["tokens"])[0]
-        return True, _written(tokens, run.key.settings)
+        return True, written(tokens, run.key.settings)
     rows = numpy(found.tokens)[numpy(run.alive(found)), 1 : position + 1]
     common = []
-    for tokens in zip(*(_written(row, run.key.settings) for row in rows), strict=False):
+    for tokens in zip(*(written(row, run.key.settings) for row in rows), strict=False):
         if len(set(tokens)) > 1:
             break
         common.append(tokens[0])
     return False, common
 
 
-def _written(row: np.ndarray, settings: Settings) -> list[int]:
+def written(row: np.ndarray, settings: Settings) -> list[int]:
     """A row without its padding, except for an end token that is also the padding token."""
     count = np.max(np.flatnonzero(row != settings.padding_id), initial=-1) + 1
     return row[: count + (settings.padding_id == settings.end_id)].tolist()

@@ -26,6 +26,7 @@ class Found(NamedTuple):
     has_nan: Tensor  # bool (R,), whether scores of the row's sentence were NaN, which ends it
     own: dict[str, Tensor]  # the search's own tensors (R, ...), from `Search.start` and `choose`
     rule_state: Any = ()  # a RuleState; empty without rules
+    prompted: Tensor | tuple[()] = ()  # bool (R,), whether the next token is in the prompt
     prompt_continues: Tensor | tuple[()] = ()  # bool (R,), whether the prompt has a further token
 
     def of_rows(self, rows: Tensor | None) -> "Found":

@@ -40,7 +40,7 @@ def begin(search: Any, start: Start) -> Found:
     if not search.rules:
         return found
     states = tuple(rule.start(start.tokens, start.limits) for rule in search.rules)
-    return found._replace(rule_state=RuleState(states, ops.zeros((batch,))))
+    return found._replace(rule_state=RuleState(states, ops.zeros((batch,), "float32")))
 
 
 def advance(
@@ -141,7 +141,8 @@ def _choose(
         none_left = _where_open(search, found, ops.max(logits, axis=-1) == -float("inf"))
         found = found._replace(stuck=ops.logical_or(found.stuck, none_left))
     if prompted is not None:
-        found = found._replace(prompt_continues=_prompted(state, position + 1))
+        continues = _prompted(state, position + 1)
+        found = found._replace(prompted=prompted, prompt_continues=continues)
     token, rows, own = search.choose(logits, position, found, width)
     found = found.of_rows(rows)
     ended = ops.logical_or(found.ended, ops.logical_or(found.stuck, found.has_nan))
@@ -149,8 +150,9 @@ def _choose(
     here = ops.arange(ops.shape(found.tokens)[1], dtype="int32") == position + 1
     tokens = ops.where(here, token[:, None], found.tokens)
     ended = ops.logical_or(ended, search.ends(token, position, found))
-    found = found._replace(tokens=tokens, ended=ended, done=ended, own=own, prompt_continues=())
-    return found._replace(done=search.done(found)), rows
+    found = found._replace(tokens=tokens, ended=ended, done=ended, own=own)
+    found = found._replace(done=search.done(found), prompted=(), prompt_continues=())
+    return found, rows
 
 
 def _without_padding(search: Any, logits: Tensor, prompted: Tensor | None) -> Tensor:

@@ -9,11 +9,14 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn._types import Step, Tensor
+from tfattn.decoding.arguments import Ids
 from tfattn.decoding.beams import Hypotheses
 from tfattn.decoding.best import best_tokens, top_k
 from tfattn.decoding.candidates import NO_SCORE
+from tfattn.decoding.certain import written
 from tfattn.decoding.found import Found
 from tfattn.decoding.rules.base import Rule
+from tfattn.decoding.run import Run
 from tfattn.decoding.search import Search
 
 
@@ -40,7 +43,8 @@ class PooledBeamSearch(Search):
         first; no state and no trace.
     Raises:
         ValueError: an argument is out of its range; `rules` contains an object that is not a rule,
-            or a rule for `BeamSearch` only; when called: the rules leave a sentence no hypothesis.
+            or a rule for `BeamSearch` only; when called: the rules leave a sentence no hypothesis;
+            `return_state` is True.
     Example: 4 or 5 follows the begin token 2; the end token 3 always follows 5.
         >>> table = np.full((6, 6), -np.inf, "float32")
         >>> table[2, 4], table[2, 5], table[5, 3] = np.log([0.6, 0.4, 1.0])
@@ -82,7 +86,7 @@ class PooledBeamSearch(Search):
         return self.num_beams
 
     def start(self, batch_size: int | Tensor, length: int) -> dict[str, Tensor]:
-        return {"sums": ops.zeros((batch_size,))}
+        return {"sums": ops.zeros((batch_size,), "float32")}
 
     def answer(self, results: dict[str, Any], batch_size: int | Tensor, length: int) -> Hypotheses:
         shape = (batch_size, self.num_beams)
@@ -92,9 +96,15 @@ class PooledBeamSearch(Search):
     def choose(
         self, logits: Tensor, position: Tensor, found: Found, width: int
     ) -> tuple[Tensor, Tensor | None, dict[str, Tensor]]:
+        if self.return_state:
+            _checks.fail(type(self).__name__, "return_state", "be False", True)
         is_last = position + 1 >= found.limits  # (R,)
         sums, tokens, rows = self._candidates(logits, found, is_last, width)  # (B, 2K)
-        ends = ops.logical_or(tokens == self.end_id, ops.take(is_last, rows))
+        ends = tokens == self.end_id
+        if ops.is_tensor(found.prompt_continues):
+            within = ops.take(found.prompt_continues, rows)
+            ends = ops.logical_and(ends, ops.logical_not(within))
+        ends = ops.logical_or(ends, ops.take(is_last, rows))
         penalty = ops.power(ops.cast(position + 1, "float32"), self.length_penalty)
         best = slice(0, self.width)
         ended = ops.where(ends, sums, NO_SCORE)[:, best] / penalty  # (B, K)
@@ -114,9 +124,12 @@ class PooledBeamSearch(Search):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """(Sums, tokens, parent rows) `(B, 2K)` of the best candidates: K of them may end."""
         count = 2 * self.width
-        is_end = ops.arange(ops.shape(logits)[1], dtype="int32") == self.end_id
-        end = ops.where(is_end, 0.0, NO_SCORE)
-        logits = ops.where(is_last[:, None], end, ops.cast(logits, "float32"))
+        is_other = ops.arange(ops.shape(logits)[1], dtype="int32") != self.end_id
+        logits = ops.cast(logits, "float32")
+        end = ops.where(is_other, NO_SCORE, ops.zeros_like(logits))
+        if ops.is_tensor(found.prompted):  # a prompt stays as it is
+            is_last = ops.logical_and(is_last, ops.logical_not(found.prompted))
+        logits = ops.where(is_last[:, None], end, logits)
         gains, tokens = best_tokens(logits, count)  # (R, 2K)
         closed = ops.logical_or(found.done, found.ended)[:, None]
         sums = ops.where(closed, NO_SCORE, found.own["sums"][:, None] + gains)
@@ -182,8 +195,10 @@ class PooledBeamSearch(Search):
         steps: int = 4,
     ) -> Iterator[int]:
         """The tokens of one sentence; all at its end, since the pool may hold any."""
-        found = self(step, state, 1, max_length, begin_id, end_id, padding_id)
-        for token in ops.convert_to_numpy(found.tokens)[0, 0].tolist():
-            yield token
-            if token == end_id:
-                return
+        _checks.positive_int(type(self).__name__, "steps", steps)
+        run = Run(self, step, state, 1, max_length, Ids(begin_id, end_id, padding_id))
+        return _tokens_at_end(run)
+
+
+def _tokens_at_end(run: Run) -> Iterator[int]:
+    yield from written(ops.convert_to_numpy(run.results()["tokens"])[0], run.key.settings)

@@ -55,8 +55,8 @@ class Search(Configurable):
         width: rows of a sentence after the first step; before it a sentence has one.
         sums: whether `choose` gets log-probabilities, to sum, instead of logits.
 
-    Within the loop a search also has `begin_id`, `end_id` and `padding_id`, and the attributes of
-    `tensors` are tensors.
+    Within the loop a search also has `begin_id`, `end_id`, `padding_id` and `return_state`, and the
+    attributes of `tensors` are tensors.
 
     Example: your own search, which chooses the second-best token.
         >>> class SecondBest(tfattn.decoding.Search):
@@ -74,6 +74,7 @@ class Search(Configurable):
     begin_id: int
     end_id: int
     padding_id: int
+    return_state: bool
 
     def __init__(self, rules: Sequence[Rule] = (), jit_compile: bool = False):
         who = type(self).__name__

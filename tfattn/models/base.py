@@ -135,7 +135,7 @@ class TokenModel(CheckedCall, keras.Model):
 
 def initial_coverage(mask: Tensor) -> Tensor:
     """The coverage before the first step, float32 `(B, S)`: 0 for real tokens, 1 for padding."""
-    return ops.where(mask, 0.0, 1.0)
+    return ops.cast(ops.logical_not(mask), "float32")
 
 
 def _is_defined_here(method: Callable[..., Any]) -> bool:

@@ -178,7 +178,9 @@ class CausalLM(TokenModel):
             x = ops.take(self.decoder(tokens, training=False), position, axis=1)
         prompt, logits = state["prompt"], self.logits(x)  # (B, V)
         wanted = ops.take(prompt, ops.minimum(position, ops.shape(prompt)[1] - 1), axis=1)[:, None]
-        is_other = ops.logical_and(wanted != 0, ops.arange(self.vocabulary_size) != wanted)
+        is_other = ops.logical_and(
+            wanted != 0, ops.arange(self.vocabulary_size, dtype="int32") != wanted
+        )
         return ops.where(is_other, -float("inf"), logits), state
 
     @property

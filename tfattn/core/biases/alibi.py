@@ -70,7 +70,7 @@ class alibi(Bias):
         first_key, last_key = grid.key_start, grid.key_start + grid.keys - 1
         is_after = ops.convert_to_tensor(first_key >= grid.last_position())
         nearest = ops.where(is_after, first_key, last_key)
-        sign = ops.where(is_after, -1.0, 1.0)
+        sign = ops.cast(ops.where(is_after, -1, 1), "float32")
         of_queries = sign * ops.cast(grid.query_positions() - nearest, "float32")  # (t, 1)
         of_keys = sign * ops.cast(nearest - grid.key_positions(), "float32")  # (1, s)
         slopes = grid.heads_of(ops.convert_to_tensor(self.slopes(), "float32"), 0)[:, None, None]

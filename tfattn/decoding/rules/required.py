@@ -173,7 +173,7 @@ def _ends_with(tokens: Tensor, position: Tensor, phrases: Tensor, most: int) -> 
         last = ops.take(tokens, ops.maximum(place, 0), axis=1)  # (R, count)
         last = ops.where(place >= 1, last, NO_TOKEN - 1)
         same = ops.all(phrases[:, :, :count] == last[:, None], axis=-1)  # (R, C)
-        found.append(ops.where(same, count, 0))
+        found.append(count * ops.cast(same, "int32"))
     return ops.stack(found, axis=-1)
 
 
