@@ -51,6 +51,8 @@ if BACKEND == "torch":
     # of, as every output of a layer is, and one in bfloat16; and it has arguments of its own.
 
     def _array(tensor, dtype=None, copy=None):
+        if tensor.requires_grad:
+            _by_a_test()
         tensor = tensor.detach().cpu()
         return np.asarray(
             (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy(), dtype

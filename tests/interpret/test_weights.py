@@ -5,7 +5,8 @@ import pytest
 
 import tfattn
 from tests.interpret import oracle
-from tfattn.interpret import attention_rollout, head_entropy
+from tfattn.interpret import attention_rollout, deletion_test, head_entropy
+from tfattn.plot.canvas import numbers
 
 B, H, T, S = 2, 3, 5, 7
 
@@ -55,6 +56,16 @@ def test_entropy_of_uniform_weights_is_the_log_of_the_visible_keys():
     np.testing.assert_allclose(head_entropy(weights)["layer"], np.full(H, np.log(T)), rtol=1e-6)
     weights = tfattn.attention_weights(layer, tokens, tokens, valid_lens=np.array([3, 3]))
     np.testing.assert_allclose(head_entropy(weights)["layer"], np.full(H, np.log(3)), rtol=1e-6)
+
+
+def test_what_a_layer_returns_may_have_gradients():
+    tokens = np.zeros((B, T, 4), "float32")
+    _, weights = tfattn.MultiHeadAttention(H, 2)(tokens, tokens, return_attention_scores=True)
+    np.testing.assert_allclose(head_entropy({"a": weights})["a"], np.full(H, np.log(T)), rtol=1e-6)
+    assert attention_rollout({"a": weights}).shape == (B, T, T)
+    for importance in (weights[0, 0], {"a": weights[0, 0, 0]}):
+        assert deletion_test(lambda gone: 0.0, importance, 1).p_value == 1.0
+    assert numbers("test", "weights", weights[0, 0], (2,), "(T, S)").shape == (T, T)
 
 
 def test_entropy_is_the_mean_over_real_queries():

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+from keras import ops
 from numpy.typing import ArrayLike
 
 from tfattn import _checks
@@ -122,14 +123,15 @@ def _numbers(importance: Any) -> np.ndarray:
     if not isinstance(importance, Mapping):
         _checks.array(_WHO, "importance", importance, "(T,), (B, T), or a dict to (H,)")
         _checks.rank(_WHO, "importance", importance.shape, (1, 2), "(T,) or (B, T)")
-        numbers = np.asarray(importance, "float64")
+        numbers = ops.convert_to_numpy(importance).astype("float64")
     elif not importance:
         _checks.fail(_WHO, "importance", "hold one layer or more", importance)
     else:
         for path, layer in importance.items():
             _checks.array(_WHO, f"importance[{path!r}]", layer, "(H,)")
             _checks.rank(_WHO, f"importance[{path!r}]", layer.shape, (1,), "(H,)")
-        numbers = np.concatenate([np.asarray(x, "float64") for x in importance.values()])
+        layers = [ops.convert_to_numpy(x) for x in importance.values()]
+        numbers = np.concatenate(layers).astype("float64")
     if not np.isfinite(numbers).all():
         _checks.fail(_WHO, "importance", "hold finite numbers", importance)
     return numbers
@@ -142,10 +144,10 @@ def _allowed(candidates: Any, importance: Any, shape: tuple[int, ...]) -> np.nda
     given = candidates
     if isinstance(importance, Mapping):
         _checks.mapping(_WHO, "candidates", candidates, importance)
-        given = [np.asarray(candidates[path]) for path in importance]
+        given = [ops.convert_to_numpy(candidates[path]) for path in importance]
         given = np.concatenate([np.atleast_1d(layer) for layer in given])
     _checks.array(_WHO, "candidates", given, f"{shape}", booleans=True)
-    given = np.asarray(given)
+    given = ops.convert_to_numpy(given)
     _checks.boolean_dtype(_WHO, "candidates", str(given.dtype), "`x != 0` is")
     if given.shape != shape:
         _checks.fail(_WHO, "candidates", f"have the shape of `importance`, {shape}", given.shape)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from keras import ops
 from numpy.typing import ArrayLike
 
 from tfattn import _checks
@@ -89,7 +90,7 @@ def head_entropy(
     for path, layer in layers.items():
         real = layer.sum(axis=-1) > 0  # (B, H, T)
         if query_mask is not None:
-            mask = np.asarray(query_mask)
+            mask = ops.convert_to_numpy(query_mask)
             _checks.boolean_dtype(who, "query_mask", str(mask.dtype), "`mask != 0` is")
             if mask.shape != (layer.shape[0], layer.shape[2]):
                 expected = f"have shape (B, T), for {path} {(layer.shape[0], layer.shape[2])}"
@@ -113,7 +114,7 @@ def _by_head(who: str, weights: Mapping[str, Any]) -> dict[str, np.ndarray]:
         letters = "(B, H, T, S) or (B, T, S)"
         _checks.array(who, name, layer, letters)
         _checks.rank(who, name, layer.shape, (3, 4), letters)
-        array = np.asarray(layer, "float64")
+        array = ops.convert_to_numpy(layer).astype("float64")
         if not (array >= 0).all():  # NaN too
             _checks.fail(who, name, "hold numbers of at least 0", array.min())
         layers[path] = array if array.ndim == 4 else array[:, None]

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from keras import ops
 
 from tfattn import _checks, _optional
 from tfattn.plot import canvas
@@ -163,7 +164,7 @@ def _arrays(who: str, trace: Any, row: int) -> dict[str, np.ndarray]:
     arrays = {}
     for name in (*ARRAYS, *CANDIDATES):
         try:
-            array = np.asarray(getattr(trace, name))
+            array = ops.convert_to_numpy(getattr(trace, name))
         except AttributeError:
             _checks.fail(who, "trace", expected, trace)
         if array.ndim != 3:

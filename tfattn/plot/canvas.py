@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, overload
 
 import numpy as np
+from keras import ops
 from numpy.typing import ArrayLike
 
 from tfattn import _checks, _optional
@@ -232,7 +233,7 @@ def numbers(
 ) -> np.ndarray:
     """`value` as a float array; raises unless it has real numbers, one of `ranks`, and entries."""
     try:
-        array = np.asarray(value)
+        array = np.asarray(ops.convert_to_numpy(value))
         # A cast would lose information of text, complex numbers or objects.
         if array.dtype.kind in "OSUc":
             raise TypeError
