@@ -23,7 +23,7 @@ from tests.helpers.searches import (
     trigram,
 )
 from tests.helpers.tensors import CALLS_A_TRACE, needs_compiling, numpy
-from tfattn import decoding, rules
+from tfattn import data, decoding, rules
 from tfattn.decoding import certain
 from tfattn.decoding.run import Run
 
@@ -151,6 +151,17 @@ def test_a_character_in_bytes_is_not_given_by_halves():
     assert pieces == ["a", "猫", "b"]
     cut = list(decoding.streaming._pieces(iter([*"a猫".encode()[:-1], 3]), Bytes()))
     assert "".join(cut) == "a\N{REPLACEMENT CHARACTER}"
+
+
+def test_what_later_subwords_may_clean_up_is_held_back(tmp_path):
+    pytest.importorskip("sentencepiece")
+    data.SubwordVocabulary.from_sentences(["a b"], size=9).save(tmp_path / "spm")
+    pieces = (tmp_path / "spm").read_bytes()
+    words = ["<pad>", "</s>", "<unk>", "▁i", "▁'", "v", "e", "▁seen", "▁.", "<bos>"]
+    vocabulary = data.MarianVocabulary(pieces, words, 2, 9, 1, clean_up=True)
+    ids = [3, 4, 5, 6, 7, 8, 1]
+    found = list(decoding.streaming._pieces(iter(ids), vocabulary))
+    assert "".join(found) == vocabulary.decode(ids) == "i've seen." and len(found) > 2
 
 
 class Joined:

@@ -34,6 +34,7 @@ class MarianVocabulary:
         clean_up: whether `decode` removes the spaces before punctuation and English contractions.
     Attributes:
         words: tuple of str. "▁" marks the beginning of a word.
+        changing_end: number of characters at the end of a text that further subwords may change.
     Raises:
         ValueError: `model` is not a sentencepiece model; `words` has a word twice; an id is not in
             it.
@@ -71,6 +72,7 @@ class MarianVocabulary:
             _checks.fail(who, "words", "hold no word twice", self.words[:9])
         self.unknown_id, self.begin_id, self.end_id = unknown_id, begin_id, end_id
         self.clean_up = _checks.boolean(who, "clean_up", clean_up)
+        self.changing_end = max(map(len, _SPACED)) - 1 if clean_up else 0
         special = [self.padding_id, unknown_id, begin_id, end_id]
         for name, index in zip(("unknown_id", "begin_id", "end_id"), special[1:], strict=True):
             _checks.positive_int(who, name, index)

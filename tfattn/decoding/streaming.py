@@ -62,13 +62,16 @@ def _pieces(tokens: Iterator[int], vocabulary: Any) -> Iterator[str]:
     """The text in pieces that the next token leaves unchanged.
 
     A token may change the end of the preceding text: it completes a character with missing bytes,
-    or the tokenizer joins the two.
+    or the tokenizer joins the two. A vocabulary names in `changing_end` how many characters later
+    tokens may change.
     """
     known, given, before = [], "", ""
+    held_back = getattr(vocabulary, "changing_end", 0)
     for token in tokens:
         known.append(token)
         text = vocabulary.decode(np.array(known))
-        certain = os.path.commonprefix([before, text]).rstrip(_CUT)
+        settled = before[: max(len(before) - held_back, 0)]
+        certain = os.path.commonprefix([settled, text]).rstrip(_CUT)
         if len(certain) > len(given):
             yield _rest(certain, given)
             given = certain
