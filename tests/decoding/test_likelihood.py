@@ -6,6 +6,7 @@ from keras import ops
 
 import tfattn
 from tests.helpers.searches import ENGLISH, GERMAN, transformer
+from tests.helpers.tensors import torch
 from tfattn import decoding
 
 pytestmark = pytest.mark.usefixtures("dense_path")
@@ -27,6 +28,19 @@ def test_a_target_has_the_sum_of_its_tokens_and_its_end():
     pairs = [("one two three", "eins zwei"), ("four", ""), ("", "drei"), ("two " * 9, "vier kaum")]
     found = decoding.log_probabilities(model, pairs, ENGLISH, GERMAN, batch_size=3)
     np.testing.assert_allclose(found, [by_steps(model, *pair) for pair in pairs], rtol=1e-4)
+
+
+@pytest.mark.skipif(torch is None, reason="about the graph that PyTorch keeps for gradients")
+def test_no_graph_is_kept_for_gradients(monkeypatch):
+    model, seen = transformer(), []
+    call = type(model).call
+    monkeypatch.setattr(
+        type(model),
+        "call",
+        lambda *of, **options: seen.append(torch.is_grad_enabled()) or call(*of, **options),
+    )
+    decoding.log_probabilities(model, [("one", "eins")], ENGLISH, GERMAN)
+    assert seen == [False]
 
 
 def test_a_pair_that_is_too_long_is_named():

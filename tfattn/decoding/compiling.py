@@ -51,17 +51,19 @@ def compiled(
         elif backend == "jax":
             of_owner[key] = _compiled_by_jax(run)
         else:
-            of_owner[key] = without_gradients(run) if backend == "torch" else run
+            of_owner[key] = without_gradients(run)
     return of_owner[key]
 
 
 def without_gradients(run: Callable[..., Any]) -> Callable[..., Any]:
-    """`run` on PyTorch without the graph that it would keep for gradients."""
+    """`run`; on PyTorch without the graph that it would keep for gradients."""
+    if keras.backend.backend() != "torch":
+        return run
     import torch
 
-    def call(*tensors: Any) -> Any:
+    def call(*arguments: Any, **options: Any) -> Any:
         with torch.no_grad():
-            return run(*tensors)
+            return run(*arguments, **options)
 
     return call
 

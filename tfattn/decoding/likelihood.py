@@ -7,6 +7,7 @@ import numpy as np
 from keras import ops
 
 from tfattn import _checks
+from tfattn.decoding.compiling import without_gradients
 from tfattn.decoding.translation import batches, check_parts, check_reach, padded
 
 
@@ -59,7 +60,8 @@ def log_probabilities(
         source = padded([sources[i] for i in batch], batch_size, source_reach)
         target = padded([targets[i] for i in batch], batch_size, target_reach)
         begin = np.full_like(target[:, :1], target_vocabulary.begin_id)
-        logits = model((source, np.concatenate([begin, target[:, :-1]], axis=1)), training=False)
+        inputs = source, np.concatenate([begin, target[:, :-1]], axis=1)
+        logits = without_gradients(model)(inputs, training=False)
         log_p = ops.log_softmax(ops.cast(logits, "float32"), axis=-1)  # (B, T, V)
         log_p = ops.take_along_axis(log_p, target[..., None], axis=-1)[..., 0]
         sums = np.sum(np.where(target != 0, ops.convert_to_numpy(log_p), 0.0), axis=1)
