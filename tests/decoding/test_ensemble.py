@@ -93,6 +93,15 @@ def test_language_models_keep_their_prompt():
     assert not {6, 7} & {*found[0, 3:], *found[1, 1:]}
 
 
+def test_a_model_may_leave_its_vocabularies_unknown(models):
+    class Unknown:
+        encode, step = models[0].encode, models[0].step
+
+    for pair in ([models[0], Unknown()], [Unknown(), models[0]]):
+        assert decoding.Ensemble(pair).target_vocabulary_size == len(GERMAN)
+    assert decoding.Ensemble([Unknown()]).target_vocabulary_size is None
+
+
 def test_other_vocabularies_and_objects_are_refused():
     sizes = {"num_layers": 1, "width": 8, "num_heads": 2, "hidden_dim": 16}
     models = [tfattn.Transformer(11, size, **sizes) for size in (13, 17)]

@@ -21,6 +21,7 @@ from tests.helpers.searches import (
     eagerly,
     scores_after,
     tables,
+    transformer,
     trigram,
 )
 from tests.helpers.tensors import as_tensor, numpy
@@ -353,6 +354,9 @@ def test_a_model_that_cannot_be_asked_for_coverage_is_refused_by_name():
         decoding.translate(WordForWord(), ["one"], ENGLISH, GERMAN, search)
     with pytest.raises(ValueError, match=f"^translate_stream: {message}"):
         decoding.translate_stream(WordForWord(), "one", ENGLISH, GERMAN, search)
+    ensemble = decoding.Ensemble([transformer(), WordForWord()])
+    with pytest.raises(ValueError, match=f"^translate: {message}"):
+        decoding.translate(ensemble, ["one"], ENGLISH, GERMAN, search)
 
 
 def test_rules_of_another_number_of_sentences_are_refused():

@@ -63,6 +63,17 @@ def test_the_best_translations_have_scores_in_order():
     assert decoding.translate(*arguments, search, max_length=2) == ["", "", ""]
     with pytest.raises(ValueError, match="translate_n_best: `search` must have beams, such as"):
         decoding.translate_n_best(*arguments, decoding.GreedySearch())
+    with pytest.raises(ValueError, match="translate_n_best: `search` must return `Hypotheses`"):
+        decoding.translate_n_best(*arguments, Likeliest(), max_length=2)
+
+
+class Likeliest(decoding.Search):
+    """A search of one's own that sums scores and returns none."""
+
+    sums = True
+
+    def choose(self, logits, position, found, width):
+        return ops.argmax(logits, axis=-1), None, found.own
 
 
 class Undecided:

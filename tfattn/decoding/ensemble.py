@@ -34,7 +34,7 @@ class Ensemble:
         ValueError: `models` is empty or has an object without `encode` and `step`; the models have
             vocabularies of different sizes.
     Attributes:
-        source_vocabulary_size, target_vocabulary_size: those of the models, or None.
+        source_vocabulary_size, target_vocabulary_size: those of the models, or None if unknown.
         max_source_length, max_target_length: the least of the models, or None for no limit.
     Example:
         >>> words = tfattn.data.Vocabulary(["a", "bird", "sings"])
@@ -62,9 +62,10 @@ class Ensemble:
         self.models = tuple(models)
         for name in ("source_vocabulary_size", "target_vocabulary_size"):
             sizes = [getattr(model, name, None) for model in models]
-            if len(set(sizes)) > 1:
+            known = {size for size in sizes if size is not None}
+            if len(known) > 1:
                 _checks.fail(who, "models", f"have one `{name}`", sizes)
-            setattr(self, name, sizes[0])
+            setattr(self, name, next(iter(known), None))
         for name in ("max_source_length", "max_target_length"):
             reaches = [getattr(model, name, None) for model in models]
             setattr(self, name, min((each for each in reaches if each is not None), default=None))

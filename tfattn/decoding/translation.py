@@ -101,7 +101,7 @@ def translate_n_best(
         A list for each sentence, of at most `num_results` pairs `(text, score)`: fewer where the
         search found fewer; `[("", 0.0)]` for an empty sentence.
     Raises:
-        ValueError: `search` has no beams; or as in `translate`.
+        ValueError: `search` has no beams or returns no scores; or as in `translate`.
     Example:
         >>> words = tfattn.data.Vocabulary(["a", "bird", "sings"])
         >>> model = Transformer(len(words), num_layers=1, width=8, num_heads=2, hidden_dim=16)
@@ -119,6 +119,8 @@ def translate_n_best(
     found = _hypotheses(
         who, model, sentences, *vocabularies, search, batch_size, max_length, progress
     )
+    if any(each is not None and each[1] is None for each in found):
+        _checks.fail(who, "search", "return `Hypotheses`, with scores", search)
     decode = target_vocabulary.decode
     return [
         [ScoredText("", 0.0)]
@@ -251,6 +253,8 @@ def check_read(who: str, model: Any, rules: Sequence[Rule]) -> None:
     """Raises if `model.encode` lacks the argument for an entry that a rule reads."""
     if not _read_by(rules):
         return
+    for part in getattr(model, "models", ()):  # of an ensemble
+        check_read(who, part, rules)
     arguments = inspect.signature(model.encode).parameters
     if any(each.kind is inspect.Parameter.VAR_KEYWORD for each in arguments.values()):
         return
