@@ -36,6 +36,8 @@ def translation(pairs: list[tuple[str, str]], source: np.ndarray) -> None:
     words = data.Vocabulary.from_sentences(sentence for pair in pairs for sentence in pair)
     assert_type(words, data.Vocabulary)
     assert_type(words.encode("a bird"), list[int])
+    subwords = data.SubwordVocabulary.from_sentences(["a bird"], size=9)
+    data.token_batches(pairs, data.SubwordDropout(subwords), subwords, 9)
     model = Transformer(len(words), num_layers=1)
     assert_type(model.encoder, tfattn.TransformerEncoder)
     assert_type(model.decoder.max_length, int | None)

@@ -36,7 +36,7 @@ def check_empty(who: str, folder: str | os.PathLike[str]) -> str:
 
 
 @contextlib.contextmanager
-def atomic_folder(folder: str) -> Iterator[str]:
+def atomic_folder(folder: str | os.PathLike[str]) -> Iterator[str]:
     """A temporary folder that becomes `folder` on success; an error leaves nothing behind."""
     empty = os.path.isdir(folder)
     above, name = os.path.split(os.path.realpath(folder))

@@ -13,18 +13,17 @@ from tfattn._types import Tensor
 from tfattn.data.arrays import ArrayBatches, BatchAt, FlatSides, gathered
 from tfattn.data.epochs import Dataset, EpochCounter, Plan, per_epoch
 from tfattn.data.subword_dropout import SubwordDropout
-from tfattn.data.vocabulary import Vocabulary
 
 Sides = Sequence[Sequence[Sequence[int]]]  # source and target, each a list of rows of ids
-Vocabularies = tuple[Vocabulary | SubwordDropout, Vocabulary | SubwordDropout]
+Vocabularies = tuple[Any, Any]
 
 _AUTOTUNE = -1  # `tf.data.AUTOTUNE`, without importing TensorFlow
 
 
 def translation_batches(
     pairs: Iterable[tuple[str, str]],
-    source_vocabulary: Vocabulary,
-    target_vocabulary: Vocabulary,
+    source_vocabulary: Any,
+    target_vocabulary: Any,
     batch_size: int,
     max_length: int | None = None,
     shuffle_seed: int | None = None,
@@ -66,8 +65,8 @@ def translation_batches(
             batch; `shuffle_seed` is not an int from 0 to 2⁶³ − 1.
     Example:
         >>> pairs = [("a cat", "un chat"), ("the old cat", "le vieux chat")]
-        >>> english = Vocabulary.from_sentences(source for source, _ in pairs)
-        >>> french = Vocabulary.from_sentences(target for _, target in pairs)
+        >>> english = tfattn.data.Vocabulary.from_sentences(source for source, _ in pairs)
+        >>> french = tfattn.data.Vocabulary.from_sentences(target for _, target in pairs)
         >>> dataset = translation_batches(pairs, english, french, 2, length_multiple=1)
         >>> [((source, target_in), target_out)] = dataset.as_numpy_iterator()
         >>> print(target_in)
@@ -93,8 +92,8 @@ def translation_batches(
 
 def token_batches(
     pairs: Iterable[tuple[str, str]],
-    source_vocabulary: Vocabulary | SubwordDropout,
-    target_vocabulary: Vocabulary | SubwordDropout,
+    source_vocabulary: Any,
+    target_vocabulary: Any,
     tokens_per_batch: int,
     max_length: int | None = None,
     shuffle_seed: int | None = None,
@@ -143,8 +142,8 @@ def token_batches(
             2⁶³ − 1, or None with a `SubwordDropout`.
     Example:
         >>> pairs = [("a cat", "un chat"), ("the old cat", "le vieux chat"), ("a dog", "un chien")]
-        >>> english = Vocabulary.from_sentences(source for source, _ in pairs)
-        >>> french = Vocabulary.from_sentences(target for _, target in pairs)
+        >>> english = tfattn.data.Vocabulary.from_sentences(source for source, _ in pairs)
+        >>> french = tfattn.data.Vocabulary.from_sentences(target for _, target in pairs)
         >>> dataset = token_batches(pairs, english, french, tokens_per_batch=8, length_multiple=1)
         >>> for (source, target_in), target_out in dataset.as_numpy_iterator():
         ...     print(source.shape, [french.decode(row) for row in target_out])

@@ -14,16 +14,14 @@ from tfattn.data.arrays import mapped_whole
 from tfattn.data.epochs import Dataset
 from tfattn.data.noise import uniform
 from tfattn.data.rows import check_not_sharded, with_metadata
-from tfattn.data.subwords import SubwordVocabulary
-from tfattn.data.vocabulary import Vocabulary
 
 _AUTOTUNE = -1  # `tf.data.AUTOTUNE`, without importing TensorFlow
 
 
 def simcut_batches(
     batches: Dataset,
-    source_vocabulary: Vocabulary | SubwordVocabulary,
-    target_vocabulary: Vocabulary | SubwordVocabulary,
+    source_vocabulary: Any,
+    target_vocabulary: Any,
     rate: float = 0.05,
     seed: int = 0,
 ) -> Dataset:
@@ -46,7 +44,7 @@ def simcut_batches(
         ValueError: `batches` is of another type, or comes from `shard_batches`, which must be
             called last; `rate` is not in [0, 1); `seed` is not an int of at least 0.
     Example:
-        >>> words, pairs = Vocabulary(["a", "b"]), [("a b a a", "b b")]
+        >>> words, pairs = tfattn.data.Vocabulary(["a", "b"]), [("a b a a", "b b")]
         >>> batches = tfattn.data.token_batches(pairs, words, words, 8, length_multiple=1)
         >>> cut = simcut_batches(batches, words, words, rate=0.5, seed=1)
         >>> [((source, target_in), target_out)] = cut.as_numpy_iterator()
@@ -86,7 +84,7 @@ def _is_pair_of_pair(batch: Any) -> bool:
 
 
 def _with_cut_arrays(
-    batch: Any, words: Sequence[Vocabulary | SubwordVocabulary], rate: float, seed: int
+    batch: Any, words: Sequence[Any], rate: float, seed: int
 ) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
     if not _is_pair_of_pair(batch):
         expected = "hold ((source, target_in), target_out), such as those of token_batches"
@@ -110,7 +108,7 @@ def _with_cut_arrays(
 def _with_cut_tensors(
     sides: Sequence[Tensor],
     target_out: Tensor,
-    words: Sequence[Vocabulary | SubwordVocabulary],
+    words: Sequence[Any],
     rate: float,
     seed: int,
 ) -> tuple[tuple[Tensor, ...], Tensor]:
@@ -139,7 +137,7 @@ def _with_cut_tensors(
 def _cut(
     ids: Tensor,
     noise: Tensor,
-    words: Vocabulary | SubwordVocabulary,
+    words: Any,
     rate: float,
     where: Callable[..., Tensor],
 ) -> Tensor:

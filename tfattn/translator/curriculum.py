@@ -73,7 +73,7 @@ def phases(
 
 
 def _prepared(
-    kind: str, train: Pairs, vocabularies: list[Any], options: argparse.Namespace
+    kind: str, train: Pairs, vocabularies: list[Vocabulary], options: argparse.Namespace
 ) -> tuple[Any, data.EpochCounter, Callable[..., keras.losses.Loss]]:
     """Batches, the counter of their epochs, and the loss of a kind of phase."""
     counter = data.EpochCounter()

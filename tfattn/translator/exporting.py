@@ -43,7 +43,7 @@ def _write(
         examples = _examples(Folder(options.out))
         convert.to_page(model, source, target, path, examples, **kind)
     else:
-        with folders.atomic_folder(str(path)) as unfinished:
+        with folders.atomic_folder(path) as unfinished:
             model.export(unfinished, verbose=False)
 
 

@@ -48,7 +48,7 @@ class Run:
         sentences = fingerprint(line for pair in (*self.train, *self.validation) for line in pair)
         resume.check_run(options, self.preset, self.folder, done, sentences)
         options.epochs = resume.chosen_epochs(options, self.preset, self.folder, done)
-        self.vocabularies: list[Any] = []
+        self.vocabularies: list[corpus.Vocabulary] = []
         self._init: keras.Model | None = None
         if options.init:
             self._init, self.vocabularies = Folder(Path(options.init)).load_model("--init")
