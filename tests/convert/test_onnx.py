@@ -157,7 +157,7 @@ def test_after_an_error_nothing_is_there_and_a_second_try_goes(empty, plain, tmp
     assert list(tmp_path.iterdir()) == [folder]
 
 
-def test_invalid_arguments_of_to_onnx_are_refused(plain, tmp_path):
+def test_invalid_arguments_of_to_onnx_are_refused(plain, tmp_path, monkeypatch):
     pytest.importorskip("tf2onnx")
     with pytest.raises(ValueError, match="to_onnx: `model` must be a Transformer"):
         to_onnx(keras.layers.Dense(3), [SOURCE, TARGET], tmp_path / "new")
@@ -169,3 +169,6 @@ def test_invalid_arguments_of_to_onnx_are_refused(plain, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ValueError, match="`folder` must be new, or an empty folder"):
         to_onnx(plain, [SOURCE, TARGET], tmp_path)
+    monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
+    with pytest.raises(ValueError, match="to_onnx: `model` must be on the TensorFlow backend"):
+        to_onnx(plain, [SOURCE, TARGET], tmp_path / "new")

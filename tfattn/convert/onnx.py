@@ -36,7 +36,8 @@ def to_onnx(
     Raises:
         ValueError: another class; a model that is not built, or does not compute in float32;
             a scaling of rotary positions that changes cached keys, such as `scalings.dynamic`;
-            vocabularies of other sizes; a folder that is not empty.
+            vocabularies of other sizes; a folder that is not empty; a backend other than
+            TensorFlow.
         ImportError: tf2onnx is not installed.
     Example:
         >>> import os, tempfile

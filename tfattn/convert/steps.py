@@ -27,6 +27,12 @@ def check(who: str, model: Any) -> None:
         limited = getattr(positions, "max_cache_length", None) is not None
         reason = "cached keys cannot change with the length in an exported file"
         weights.refuse(who, "scaling", limited, reason)
+    if keras.backend.backend() != "tensorflow":
+        expected = (
+            "be on the TensorFlow backend: save it, and load it with KERAS_BACKEND="
+            '"tensorflow" and load_model(path, compile=False)'
+        )
+        _checks.fail(who, "model", expected, keras.backend.backend())
 
 
 def signature(model: Transformer) -> tuple[keras.InputSpec, list[keras.InputSpec]]:
