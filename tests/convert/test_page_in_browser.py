@@ -304,23 +304,3 @@ def test_dark_mode_has_colors_of_its_own(opened):
         opened(color_scheme=scheme).locator("body").evaluate(color) for scheme in ("light", "dark")
     )
     assert light != dark
-
-
-def test_a_step_takes_less_than_50_ms(open_file, tmp_path):
-    """Of the sizes of the grammar's translator; the median, since machines are shared."""
-    words = data.Vocabulary([f"w{i}" for i in range(200)])
-    model = tfattn.Transformer(len(words), None, 2, 128, num_heads=4, hidden_dim=256)
-    model.build_for_any()
-    to_page(model, words, words, tmp_path / "page.html")
-    page = open_file(tmp_path / "page.html")
-    times = page.evaluate(
-        """() => {
-          let { root: node } = new Tree(model, [4, 5, 6, 7, 8, 9, 10, 11]);
-          return [...Array(15)].map(() => {
-            const start = performance.now();
-            node = model.step(state.tree.encoded, node, 4);
-            return performance.now() - start;
-          });
-        }"""
-    )
-    assert np.median(times) < 50
