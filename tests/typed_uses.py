@@ -10,8 +10,10 @@ import numpy as np
 
 import tfattn
 from tfattn import Attention, MultiHeadAttention, Score, Transformer, convert, data, masks
+from tfattn._types import Tensor
 from tfattn.core.masks.base import Mask
-from tfattn.kernel_regression import KernelRegression
+from tfattn.decoding import Hypotheses
+from tfattn.kernel_regression import KernelRegression, KernelRegressor
 
 if TYPE_CHECKING:
     from typing import assert_type
@@ -19,10 +21,13 @@ if TYPE_CHECKING:
 
 def attention(tokens: np.ndarray) -> None:
     layer = MultiHeadAttention(num_heads=2, key_dim=4)
+    assert_type(layer(tokens, tokens), Tensor)
     output, weights = layer(query=tokens, value=tokens, return_attention_scores=True)
+    assert_type(weights, Tensor)
     assert_type(layer.num_heads, int)
     assert_type(layer.score, Score)
     assert_type(layer.get_config(), dict[str, Any])
+    assert_type(MultiHeadAttention.from_config({}), MultiHeadAttention)
     assert_type(tfattn.attention_weights(layer, tokens, tokens), dict[str, Any])
     assert_type(convert.from_keras(convert.to_keras(layer)), MultiHeadAttention | Attention)
     MultiHeadAttention(heads=2, key_dim=4)  # type: ignore[call-arg]
@@ -46,7 +51,8 @@ def translation(pairs: list[tuple[str, str]], source: np.ndarray) -> None:
     assert_type(state, dict[str, Any])
     search = tfattn.BeamSearch(num_beams=4)
     found = search(model.step, state, batch_size=1, max_length=6)
-    print(found.tokens)
+    assert_type(found, Hypotheses)
+    assert_type(found.scores, Tensor)
     search(model.step, state, batch_size=1, length=6)  # type: ignore[call-arg]
     assert_type(search.stream(model.step, state, max_length=6), Iterator[int])
     assert_type(tfattn.translate(model, ["a"], words, words, search=search), list[str])
@@ -57,3 +63,4 @@ def regression(x: np.ndarray, y: np.ndarray) -> None:
     assert_type(fitted, KernelRegression)
     assert_type(fitted.predict(x), np.ndarray)
     assert_type(fitted.leave_one_out().r2, float)
+    assert_type(KernelRegressor(bandwidth=0.5).fit(x, y), KernelRegressor)

@@ -1,6 +1,7 @@
 """Factors of logits, shared by models and losses, which do not import each other."""
 
 import dataclasses
+from typing import Any
 
 from tfattn._types import Tensor
 
@@ -42,7 +43,7 @@ class LogitFactors:
         """Whether these logits belong to a graph, which can leave them uncomputed."""
         return hasattr(logits, "graph")
 
-    def on(self, logits: Tensor) -> Tensor:
+    def on(self, logits: Any) -> Tensor:
         """The same logits, with these factors attached."""
         logits._tfattn_factors = self
         return logits

@@ -62,7 +62,7 @@ class EpochCounter(keras.callbacks.Callback):
         else:
             self._next.assign(epoch)
 
-    def count(self) -> Tensor:
+    def count(self) -> Any:
         """Returns the number of the current epoch, a scalar int64, and advances to the next."""
         if isinstance(self._next, np.ndarray):
             self._next += 1
@@ -80,9 +80,9 @@ class Plan(NamedTuple):
         starts: `(batches,)`, the index in `order` of each batch's first row.
     """
 
-    order: np.ndarray | Tensor
-    groups: np.ndarray | Tensor
-    starts: np.ndarray | Tensor
+    order: Any
+    groups: Any
+    starts: Any
 
     @classmethod
     def for_rows(
@@ -144,7 +144,7 @@ class Plan(NamedTuple):
         batches = np.split(self.order[places], self.starts[1:])
         return [batches[i] for i in np.argsort(noise[num_rows:], kind="stable")]
 
-    def dataset(self, seed: int | None, epoch: Tensor) -> Dataset:
+    def dataset(self, seed: int | None, epoch: Any) -> Dataset:
         """`rows` as a `tf.data.Dataset`, computed in its graph."""
         import tensorflow as tf
 

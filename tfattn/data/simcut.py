@@ -139,8 +139,8 @@ def _cut(
     noise: Tensor,
     words: Any,
     rate: float,
-    where: Callable[..., Tensor],
-) -> Tensor:
+    where: Callable[..., Any],
+) -> Any:
     """Replaces ids by the unknown id where noise is below the rate, except special ids."""
     special = (words.padding_id, words.begin_id, words.end_id)
     is_cut = functools.reduce(operator.and_, [ids != each for each in special], noise < rate)

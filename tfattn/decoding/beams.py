@@ -2,13 +2,14 @@
 
 import functools
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import keras
+import numpy as np
 from keras import ops
 
 from tfattn import _checks
-from tfattn._types import Tensor
+from tfattn._types import Step, Tensor
 from tfattn.decoding.best import best_tokens, top_k
 from tfattn.decoding.candidates import NO_SCORE, Beams, keep_ended, round_robin, with_proposed
 from tfattn.decoding.diverse import DiverseBeams, choose_by_groups
@@ -37,8 +38,33 @@ class Hypotheses(NamedTuple):
     trace: BeamTrace | None = None
 
 
+class RankedSearch(Search):
+    """A search with beams, which returns `Hypotheses`."""
+
+    sums = True
+    num_beams: int
+
+    if TYPE_CHECKING:
+
+        def __call__(
+            self,
+            step: Step,
+            state: Any,
+            batch_size: int | Tensor,
+            max_length: int | Sequence[int] | np.ndarray,
+            begin_id: int = 2,
+            end_id: int = 3,
+            padding_id: int = 0,
+            return_state: bool = False,
+        ) -> Hypotheses: ...
+
+    @property
+    def width(self) -> int:  # type: ignore[override]
+        return self.num_beams
+
+
 @keras.saving.register_keras_serializable("tfattn")
-class BeamSearch(Search):
+class BeamSearch(RankedSearch):
     """Finds hypotheses with high scores by beam search.
 
         score = Σ log p(token | the tokens before it) / length ** length_penalty
@@ -88,7 +114,6 @@ class BeamSearch(Search):
     """
 
     tensors = ("length_penalty", "strength")
-    sums = True
 
     def __init__(
         self,
@@ -118,10 +143,6 @@ class BeamSearch(Search):
     @property
     def diverse(self) -> DiverseBeams | None:
         return None if self.groups is None else DiverseBeams(self.groups, self.strength)
-
-    @property
-    def width(self) -> int:  # type: ignore[override]
-        return self.num_beams
 
     def start(self, batch_size: int | Tensor, length: int) -> dict[str, Tensor]:
         return {name: ops.zeros((batch_size,), "float32") for name in ("sums", "lengths")}

@@ -1,6 +1,6 @@
 """Beams, their candidates, and the choice among candidates."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from keras import ops
 
@@ -22,10 +22,12 @@ class Beams(NamedTuple):
     def of(self, here: slice, width: int) -> "Beams":
         """A slice of the `width` beams of each sentence."""
 
-        def sliced(tensor: Tensor) -> Tensor:
+        def sliced(tensor: Tensor | None) -> Any:
+            if tensor is None:
+                return None
             return ops.reshape(ops.reshape(tensor, (-1, width))[:, here], (-1,))
 
-        return Beams(*(None if tensor is None else sliced(tensor) for tensor in self))
+        return Beams(*map(sliced, self))
 
 
 def with_proposed(

@@ -24,10 +24,10 @@ class Found(NamedTuple):
     limits: Tensor  # int32 (R,), the maximum length of the row
     stuck: Tensor  # bool (R,), whether the rules left the row no token, which ends it
     has_nan: Tensor  # bool (R,), whether scores of the row's sentence were NaN, which ends it
-    own: dict[str, Tensor]  # the search's own tensors (R, ...), from `Search.start` and `choose`
+    own: dict[str, Any]  # the search's own tensors (R, ...), from `Search.start` and `choose`
     rule_state: Any = ()  # a RuleState; empty without rules
-    prompted: Tensor | tuple[()] = ()  # bool (R,), whether the next token is in the prompt
-    prompt_continues: Tensor | tuple[()] = ()  # bool (R,), whether the prompt has a further token
+    prompted: Any = ()  # bool (R,), whether the next token is in the prompt
+    prompt_continues: Any = ()  # bool (R,), whether the prompt has a further token
 
     def of_rows(self, rows: Tensor | None) -> "Found":
         """A selection of rows; `own` is unchanged, since the search selects its rows itself."""

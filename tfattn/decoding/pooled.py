@@ -10,18 +10,17 @@ from keras import ops
 from tfattn import _checks
 from tfattn._types import Step, Tensor
 from tfattn.decoding.arguments import Ids
-from tfattn.decoding.beams import Hypotheses
+from tfattn.decoding.beams import Hypotheses, RankedSearch
 from tfattn.decoding.best import best_tokens, top_k
 from tfattn.decoding.candidates import NO_SCORE
 from tfattn.decoding.certain import written
 from tfattn.decoding.found import Found
 from tfattn.decoding.rules.base import Rule
 from tfattn.decoding.run import Run
-from tfattn.decoding.search import Search
 
 
 @keras.saving.register_keras_serializable("tfattn")
-class PooledBeamSearch(Search):
+class PooledBeamSearch(RankedSearch):
     """Beam search that keeps ended hypotheses in a pool, as `generate` of `transformers` does.
 
     `BeamSearch` lets ended hypotheses compete with open ones for its K places. Here K open beams
@@ -63,7 +62,6 @@ class PooledBeamSearch(Search):
     """
 
     tensors = ("length_penalty",)
-    sums = True
 
     def __init__(
         self,
@@ -80,10 +78,6 @@ class PooledBeamSearch(Search):
         self.early_stopping = _checks.boolean(who, "early_stopping", early_stopping)
         if any(rule.beams_only or rule.levels > 1 for rule in self.rules):
             _checks.fail(who, "rules", "hold no rule for `BeamSearch` alone", self.rules)
-
-    @property
-    def width(self) -> int:  # type: ignore[override]
-        return self.num_beams
 
     def start(self, batch_size: int | Tensor, length: int) -> dict[str, Tensor]:
         return {"sums": ops.zeros((batch_size,), "float32")}

@@ -6,7 +6,7 @@ from typing import Any
 import keras
 
 from tfattn._past import Past
-from tfattn._types import Tensor
+from tfattn._types import Size, Tensor
 from tfattn.decoding.found import Found
 
 _STRIDE = 8  # positions by which a `Past` grows
@@ -140,7 +140,7 @@ def _past_length(position: Tensor, length: int | Tensor) -> Tensor:
 
 
 def resized_pasts(
-    changing: tuple[Tensor, ...], lengths: Sequence[Tensor | None]
+    changing: tuple[Tensor, ...], lengths: Sequence[Size | None]
 ) -> tuple[Tensor, ...]:
     """`changing` with each `Past` cut or padded with zeros to its length; others have None."""
     import tensorflow as tf

@@ -60,7 +60,7 @@ class Key(NamedTuple):
 class Progress(NamedTuple):
     """The state of an interrupted search."""
 
-    position: Tensor  # scalar int32, number of tokens of each open row
+    position: Any  # scalar int32, number of tokens of each open row
     found: Found
     state: Any
 
@@ -141,7 +141,7 @@ class Run:
         ]
         return progress._replace(state=keras.tree.pack_sequence_as(progress.state, leaves))
 
-    def check(self, report: dict[str, Tensor]) -> None:
+    def check(self, report: dict[str, Any]) -> None:
         """Raises a ValueError if the rules name tokens outside of the vocabulary or leave a row no
         token, or if scores are NaN; inside a function that the caller compiles it cannot.
         """
@@ -192,7 +192,7 @@ def _is_known(tensor: Tensor) -> bool:
 
 def _run(
     step: Step, key: Key, start: Start, state: Any, tables: tuple[dict[str, Tensor], ...]
-) -> tuple[dict[str, Any], dict[str, Tensor]]:
+) -> tuple[dict[str, Any], dict[str, Any]]:
     search = key.search(tables)
     found, state, size = decode(step, search, start, state)
     results, rows = search.results(found)

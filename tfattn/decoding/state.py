@@ -82,7 +82,7 @@ def paths_of_pasts(who: str, state: Any) -> set[tuple[Any, ...]]:
     Raises:
         ValueError: a `Past` does not contain one tensor of rank 3 or more.
     """
-    mark = object()
+    mark: Any = object()
 
     def marked(part: Any) -> Past | None:
         if not isinstance(part, Past):

@@ -85,7 +85,7 @@ class _Notes:
 
     def __init__(self) -> None:
         self.inputs: list[Tensor] = []
-        self.outputs: list[Tensor] = []
+        self.outputs: list[Any] = []
 
     def __call__(self, call: Callable[[Tensor], Tensor], inputs: Tensor) -> Tensor:
         self.inputs.append(inputs)
@@ -125,9 +125,7 @@ def _computed(layer: keras.layers.Layer | None, function: Callable[..., Tensor])
         del vars(layer)["call"]
 
 
-def _gradients(
-    who: str, function: Callable[[list[Tensor]], Tensor], tensors: list[Tensor]
-) -> list[Tensor]:
+def _gradients(who: str, function: Callable[[list[Any]], Any], tensors: list[Any]) -> list[Any]:
     """The gradients of a scalar function of tensors."""
     backend = keras.backend.backend()
     if backend == "tensorflow":

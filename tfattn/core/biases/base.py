@@ -68,7 +68,7 @@ class Bias(GridFunction):
             if name not in vars(first):
                 setattr(cls, name, vars(Bias)[name])
 
-    def on(self, grid: Grid, *parameters: Tensor) -> Tensor:
+    def on(self, grid: Grid, *parameters: Any) -> Tensor:
         """The bias of the pairs of `grid`: float, broadcastable to `(B, t, s)` or `(B, H, t, s)`.
 
         A bias that holds an array cuts this rectangle out of it with `grid.batch_of`,
@@ -82,7 +82,7 @@ class Bias(GridFunction):
         """
         return False
 
-    def factors(self, grid: Grid, *parameters: Tensor) -> tuple[Tensor, Tensor]:
+    def factors(self, grid: Grid, *parameters: Any) -> tuple[Tensor, Tensor]:
         """The bias of `grid` as a product of a few features of its queries and of its keys.
 
             on(grid, *parameters)[h, q, k] = Σ_f left[h, q, f] · right[k, f]

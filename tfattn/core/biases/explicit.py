@@ -33,7 +33,7 @@ class explicit(Bias):
          [ 1.  0. -1.]]
     """
 
-    def __init__(self, bias: Tensor):
+    def __init__(self, bias: Any):
         bias = given_parameter("biases.explicit", "bias", bias, pairs.SHAPES[4])
         if keras.backend.standardize_dtype(bias.dtype) == "bool":
             expected = "hold numbers that are added to the scores (a bool is a mask)"

@@ -8,7 +8,7 @@ import keras
 from tfattn._types import Tensor
 
 
-def kind(tensor: Tensor) -> str:
+def kind(tensor: Any) -> str:
     """The device of a tensor: "cpu", or the backend's name for an accelerator, like "gpu"."""
     if keras.backend.backend() == "torch":
         return tensor.device.type

@@ -1,6 +1,7 @@
 """The choice of an implementation, by backend, sizes, scope and device; made here alone."""
 
 import math
+from typing import Any
 
 import keras
 from keras import ops
@@ -13,7 +14,7 @@ from tfattn.core.engine import STREAMING_BACKENDS, dense, devices, fused, scan, 
 from tfattn.core.scores import facts_of
 
 
-def run(call: AttentionCall) -> Tensor | tuple[Tensor, ...]:
+def run(call: AttentionCall) -> Any:
     """The result of `core.attend`, by the implementation that suits the call."""
     by_blocks = streams(call)
     if by_blocks is False:
@@ -50,9 +51,7 @@ def streams(call: AttentionCall) -> bool | Tensor:
         return False
     path = scope.wanted() if path is None else path
     least = devices.entry(sizes.LEAST, call.query)
-    found = path == "streamed"
-    if path is None:
-        found = _has_kernel(call, least) or _is_long(call, least)
+    found = path == "streamed" if path else _has_kernel(call, least) or _is_long(call, least)
     if found is False:
         return False
     if _is_pushed_through_graph(call):
@@ -72,7 +71,7 @@ def _is_abstract(call: AttentionCall) -> bool:
     # batch size may be a symbol.
     if keras.backend.backend() == "jax":
         return not all(isinstance(size, int) for size in (*query.shape[1:], *key.shape[1:]))
-    return keras.backend.backend() == "torch" and query.device.type == "meta"
+    return keras.backend.backend() == "torch" and devices.kind(query) == "meta"
 
 
 def _is_pushed_through_graph(call: AttentionCall) -> bool:

@@ -51,9 +51,9 @@ def _takes_factors(call: AttentionCall) -> bool:
 
 
 def run(
-    query: Tensor,
-    value: Tensor,
-    key: Tensor,
+    query: Any,
+    value: Any,
+    key: Any,
     score: Callable[..., Tensor],
     mask: Mask | None,
     bias: Bias | None,
@@ -76,7 +76,7 @@ def run(
         operands, grouped = (query, key, value), query.shape[1] != key.shape[1]
         if bias is not None:
             operands, options["scale"] = _with_factors(query * scale, key, value, bias), 1.0
-        output = function(*operands, **options, enable_gqa=grouped)
+        output = function(*operands, **{**options, "enable_gqa": grouped})
         output = output[..., : value.shape[-1]]
         is_differentiated = torch.is_grad_enabled() and output.requires_grad
         if not is_differentiated or torch.compiler.is_compiling():
@@ -117,7 +117,7 @@ def _differentiable_twice() -> Any:
     class DifferentiableTwice(torch.autograd.Function):
         @staticmethod
         def forward(
-            output: Tensor,
+            output: Any,
             recompute: Callable[..., Tensor],
             query: Tensor,
             key: Tensor,
@@ -131,7 +131,7 @@ def _differentiable_twice() -> Any:
             ctx.save_for_backward(*operands)
 
         @staticmethod
-        def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        def backward(ctx: Any, gradient: Any) -> tuple[Tensor | None, ...]:
             if not torch.is_grad_enabled():
                 return gradient, None, None, None, None
             # Views, since an operand may be computed from another operand.
@@ -146,12 +146,12 @@ def _differentiable_twice() -> Any:
 
 
 def _by_jax(
-    query: Tensor,
-    value: Tensor,
-    key: Tensor,
+    query: Any,
+    value: Any,
+    key: Any,
     implementation: Literal["cudnn", "xla"],
     **options: Any,
-) -> Tensor:
+) -> Any:
     import jax
 
     by_token = [x.swapaxes(1, 2) for x in (query, key, value)]  # (B, T, H, D)
@@ -159,7 +159,7 @@ def _by_jax(
     return found.swapaxes(1, 2)
 
 
-def _torch_kernel(query: Tensor, value: Tensor, key: Tensor, mask: Mask | None) -> bool:
+def _torch_kernel(query: Any, value: Any, key: Any, mask: Mask | None) -> bool:
     from torch.autograd import forward_ad
 
     # The kernel has no derivative in forward mode.

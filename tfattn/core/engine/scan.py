@@ -313,7 +313,7 @@ def _seen_in_row(call: _Call, i: Size) -> Callable[[Size], bool | Tensor]:
     low, high = hooks.key_bounds(call.mask, grid)
     blocks = hooks.seen_blocks(call.mask, grid, tiling.s)
 
-    def is_seen(j: Size) -> Tensor:
+    def is_seen(j: Size) -> bool | Tensor:
         seen = (j * tiling.s < high) & ((j + 1) * tiling.s > low)
         return seen if blocks is None else seen & ops.take(blocks, j)
 
@@ -411,7 +411,7 @@ def _drawn(seed: Any) -> Tensor | list[int]:
     return words if keras.backend.backend() == "jax" else [int(word) for word in words]
 
 
-def _seed_of(drawn: Any, number: Size) -> Any:
+def _seed_of(drawn: Any, number: Any) -> Any:
     """The seed of a block for `keras.random`, the same whenever the block is computed."""
     if keras.backend.backend() == "jax":
         import jax

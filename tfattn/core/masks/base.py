@@ -68,7 +68,7 @@ class Mask(GridFunction):
         """
         return 0, 0
 
-    def max_keys(self, grid: Grid) -> int:
+    def max_keys(self, grid: Grid) -> Any:
         """Hook. An upper bound on the number of keys that the queries of `grid` see, known before a
         graph runs. For masks that leave fewer keys than their `key_bounds`, or have tensors as
         bounds. Called only where the number of keys is an int.

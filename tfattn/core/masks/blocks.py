@@ -44,7 +44,7 @@ class blocks(Mask):
     2020, arXiv:2007.14062, appendix D.
     """
 
-    def __init__(self, plan: Tensor, size: int):
+    def __init__(self, plan: Any, size: int):
         self.plan = pairs.checked_bool("masks.blocks", "plan", plan)
         _checks.rank("masks.blocks", "plan", self.plan.shape, (2, 3, 4), _LETTERS)
         self.size = _checks.positive_int("masks.blocks", "size", size)

@@ -1,6 +1,7 @@
 """A boolean array as a mask."""
 
 from collections.abc import Callable, Hashable
+from typing import Any
 
 from keras import ops
 
@@ -30,7 +31,7 @@ class explicit(Mask):
          [1 0 1]]
     """
 
-    def __init__(self, mask: Tensor):
+    def __init__(self, mask: Any):
         self.mask = pairs.checked_bool("masks.explicit", "mask", mask)
         _checks.rank("masks.explicit", "mask", self.mask.shape, (2, 3, 4), pairs.SHAPES[4])
 

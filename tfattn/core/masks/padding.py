@@ -1,6 +1,7 @@
 """The first keys of each row are real, the other keys padding."""
 
 from collections.abc import Callable, Hashable
+from typing import Any
 
 from keras import ops
 
@@ -31,7 +32,7 @@ class padding(Mask):
          [[0 0 0 0]]]
     """
 
-    def __init__(self, valid_lens: Tensor):
+    def __init__(self, valid_lens: Any):
         self.valid_lens = pairs.checked_int("masks.padding", "valid_lens", valid_lens)
         _checks.rank("masks.padding", "valid_lens", self.valid_lens.shape, (1, 2), "(B,) or (B, T)")
 

@@ -1,6 +1,7 @@
 """Every query sees the first keys."""
 
 from collections.abc import Hashable
+from typing import Any
 
 from keras import ops
 
@@ -34,7 +35,7 @@ class prefix(Mask):
     Source: Raffel et al. 2020, arXiv:1910.10683, figure 3.
     """
 
-    def __init__(self, length: int | Tensor):
+    def __init__(self, length: Any):
         if not hasattr(length, "shape") and not isinstance(length, (list, tuple)):
             self.length = _checks.non_negative_int("masks.prefix", "length", length)
         else:

@@ -1,6 +1,7 @@
 """Sequences packed into one row do not attend to each other."""
 
 from collections.abc import Hashable
+from typing import Any
 
 from keras import ops
 
@@ -63,7 +64,7 @@ class segments(Mask):
           [0 0 1]]]
     """
 
-    def __init__(self, query_segments: Tensor, key_segments: Tensor | None = None):
+    def __init__(self, query_segments: Any, key_segments: Any = None):
         same = key_segments is None or key_segments is query_segments
         self.query_segments = self._ids("query_segments", query_segments)
         self.key_segments = self.query_segments
@@ -75,7 +76,7 @@ class segments(Mask):
             _checks.same_batch("masks.segments", "key_segments", shape, "query_segments", other)
 
     @staticmethod
-    def _ids(argument: str, ids: Tensor) -> Tensor:
+    def _ids(argument: str, ids: Any) -> Tensor:
         ids = pairs.checked_int("masks.segments", argument, ids)
         _checks.rank("masks.segments", argument, ids.shape, (2,), "(B, T) or (B, S)")
         return ids

@@ -175,7 +175,7 @@ class Axes:
         back = [order.index(axis) for axis in range(self.rank - 1)]
         return ops.transpose(output, (*back, *range(len(order), len(output.shape))))
 
-    def unfold_weights(self, weights: Tensor, query: Tensor, key: Tensor) -> Tensor:
+    def unfold_weights(self, weights: Any, query: Tensor, key: Tensor) -> Tensor:
         """`(B·F, H, T, S)` to `(B, F…, H, A…, A…)`, as in Keras's layer."""
         folded = self._sizes(query, self.folded)
         ends = [self._sizes(x, self.attended) for x in (query, key)]

@@ -1,6 +1,6 @@
 """Base of all attention layers: call arguments, masks and shapes. Subclasses define `pool`."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import keras
 from keras import ops
@@ -62,7 +62,7 @@ class AttentionLayer(CheckedCall, keras.layers.Layer):
         # Only with dropout, since saved files contain the generator's state.
         self.seed_generator = keras.random.SeedGenerator(seed) if self.dropout else None
 
-    def pool(self, call: AttentionCall) -> tuple[Tensor, Tensor | None]:
+    def pool(self, call: AttentionCall) -> tuple[Tensor, Any]:
         """The computation of this layer without checks: projects, and calls `run`.
 
         Args:
@@ -73,7 +73,7 @@ class AttentionLayer(CheckedCall, keras.layers.Layer):
         """
         raise NotImplementedError
 
-    def run(self, call: AttentionCall, score: Score) -> tuple[Tensor, Tensor | None]:
+    def run(self, call: AttentionCall, score: Score) -> tuple[Tensor, Any]:
         """Attention with a score layer: (output, weights), as for `pool`."""
         kind, key, kept = type(score), call.key, None
         plain = kind.prepare is Score.prepare and kind.prepare_key is Score.prepare_key
@@ -105,6 +105,18 @@ class AttentionLayer(CheckedCall, keras.layers.Layer):
             scale = ops.expand_dims(normalizer.row_scale(weights.pop()), -1)
             output, *weights = [x * ops.cast(scale, x.dtype) for x in (output, *weights)]
         return output, weights[0] if call.return_weights else None
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __call__(
+            self, *args: Any, return_attention_scores: Literal[True], **kwargs: Any
+        ) -> tuple[Tensor, Tensor]: ...
+        @overload
+        def __call__(self, *args: Any, return_attention_scores: bool, **kwargs: Any) -> Any: ...
+        @overload
+        def __call__(self, *args: Any, **kwargs: Any) -> Tensor: ...
+        def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
 
     def call(
         self,

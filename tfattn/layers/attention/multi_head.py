@@ -307,7 +307,7 @@ class MultiHeadAttention(AttentionLayer):
     ) -> Tensor | tuple[Tensor, Tensor]:
         if self.flash_attention:
             self._check_streams(return_attention_scores)
-        arguments = {
+        arguments: dict[str, Any] = {
             "query": query,
             "value": value,
             "key": key,
@@ -335,7 +335,7 @@ class MultiHeadAttention(AttentionLayer):
         wanted = return_attention_scores or recording.active()
         with recording.paused():
             folded = axes.fold_call(**arguments)
-            result = super().call(**folded, **options, return_attention_scores=wanted)
+            result: Any = super().call(**folded, **options, return_attention_scores=wanted)
         output, weights = result if wanted else (result, None)
         output = axes.unfold(output, query)
         if query_mask is not None:
@@ -362,10 +362,10 @@ class MultiHeadAttention(AttentionLayer):
         mask = super()._join_masks(*args)
         return mask if self.sliding_window is None else masks.every(mask, self._window())
 
-    def _window(self) -> Mask | None:
+    def _window(self) -> Any:
         return None if self.sliding_window is None else masks.window(self.sliding_window)
 
-    def pool(self, call: AttentionCall) -> tuple[Tensor, Tensor | None]:
+    def pool(self, call: AttentionCall) -> tuple[Tensor, Any]:
         if call.mask is None:
             keys, values = self.project_keys(call.value, call.key)
         else:
@@ -453,11 +453,10 @@ class MultiHeadAttention(AttentionLayer):
                 shape = (*query.shape[:3], call.key.shape[2])
                 added.check(type(self).__name__, "positions", symbolic.known_sizes(shape))
                 bias = added if bias is None else added + bias
-        if start is not None and isinstance(bias, Bias):
+        if start is not None and bias is not None:
             # By default the engine aligns the last query with the last key.
-            bias = bias.on(Grid.whole(num_queries, num_keys, offset=start), *bias.parameters())
-        if bias is not None and not isinstance(bias, Bias):
-            bias = biases.explicit(bias)
+            grid = Grid.whole(num_queries, num_keys, offset=start)
+            bias = biases.explicit(bias.on(grid, *bias.parameters()))
         output, weights = self.run(call.replace(query=query, bias=bias), self.score)
         output = ops.swapaxes(output, 1, 2)  # (B, T, H, V)
         return self.output_dense(output if gate is None else output * gate), weights

@@ -83,7 +83,7 @@ class NadarayaWatson(NamedAttention):
         """The current bandwidth: a scalar, or `(D,)`."""
         return self.score.current_bandwidth()
 
-    def pool(self, call: AttentionCall) -> tuple[Tensor, Tensor | None]:
+    def pool(self, call: AttentionCall) -> tuple[Tensor, Any]:
         mask = call.mask
         if self.leave_one_out:
             queries, keys = call.query.shape[1], call.key.shape[1]

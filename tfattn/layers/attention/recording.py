@@ -3,6 +3,7 @@
 import contextlib
 import contextvars
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from keras import ops
@@ -49,13 +50,13 @@ def as_array(tensor: Tensor) -> np.ndarray | None:
         return None
 
 
-def note(path: str, weights: Tensor) -> None:
+def note(path: str, weights: Any) -> None:
     """Records the weights of one call of the layer at `path`, if recording is active."""
     recorded = _recorded.get()
     if recorded is None:
         return
-    weights = as_array(weights)
-    if weights is None:  # some models are traced once to be built, before they run
+    array = as_array(weights)
+    if array is None:  # some models are traced once to be built, before they run
         return
     again = sum(1 for known in recorded if known == path or known.startswith(f"{path}:"))
-    recorded[f"{path}:{again}" if again else path] = weights
+    recorded[f"{path}:{again}" if again else path] = array

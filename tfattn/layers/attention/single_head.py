@@ -86,7 +86,7 @@ class Attention(AttentionLayer):
         scores_shape = self.score_shape(query_shape, key_shape)
         build_part(self, self.normalizer, scores_shape)
 
-    def pool(self, call: AttentionCall) -> tuple[Tensor, Tensor | None]:
+    def pool(self, call: AttentionCall) -> tuple[Tensor, Any]:
         return self.run(call, self.score)
 
 

@@ -36,9 +36,7 @@ class _PositionalEncoding(CheckedCall, keras.layers.Layer):
         """Vectors `(..., width)` of int32 positions `(...)`, in float32 or the weights' dtype."""
         raise NotImplementedError
 
-    def call(
-        self, inputs: Tensor, start_index: int | Tensor = 0, positions: Tensor | None = None
-    ) -> Tensor:
+    def call(self, inputs: Tensor, start_index: Any = 0, positions: Tensor | None = None) -> Tensor:
         who, letters = type(self).__name__, "() or (B,)"
         _checks.rank(who, "inputs", inputs.shape, (3,), "(B, T, D)")
         # Keras casts inputs in `__call__` only, not in `compute_output_spec`.

@@ -24,7 +24,7 @@ from tfattn._types import Size, Tensor
 __all__ = ["Scaling", "dynamic", "linear", "llama3", "yarn"]
 
 
-def unscaled_frequencies(base: float, width: int) -> np.ndarray:
+def unscaled_frequencies(base: float, width: int) -> Tensor:
     """Unscaled frequencies in radians per token: base^(−2j/width) for pair j."""
     return base ** (-2.0 * np.arange(width // 2) / width)
 

@@ -243,7 +243,7 @@ class _DecoderStep:
         ones = ops.ones((*ops.shape(inputs)[:2], self.dropped), inputs.dtype)
         return ops.concatenate([self.dropout(ones, training=True), inputs], axis=-1)
 
-    def __call__(self, inputs: Tensor, states: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+    def __call__(self, inputs: Tensor, states: list[Any]) -> tuple[Tensor, list[Tensor]]:
         states, after = keras.tree.pack_sequence_as(self.start, states), []
         query = self.score.prepare_query(states[-1][0][:, None])  # (B, 1, ...)
         scores = self.score.pairwise(query, self.keys, *self.parameters)  # (B, 1, S)

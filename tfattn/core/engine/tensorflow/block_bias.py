@@ -232,7 +232,8 @@ def _kept_diagonals(bias: Bias, tiling: Tiling) -> list[int]:
         return []
     if tiling.rows != tiling.columns:
         return []
-    diagonals = range(1 - tiling.key_blocks, tiling.query_blocks)
+    blocks: tuple[Any, Any] = tiling.query_blocks, tiling.key_blocks
+    diagonals = range(1 - blocks[1], blocks[0])
     grids = {d: tiling.grid(0, max(d, 0), max(-d, 0)) for d in diagonals}
     found = [d for d, grid in grids.items() if bias.has_factors(grid) is False]
     few = len(found) <= 3 and len(found) < len(diagonals)

@@ -11,12 +11,12 @@ from tfattn._types import Size
 Block = tuple[int, int] | None
 
 
-def size(x: tf.Tensor, axis: int) -> Size:
+def size(x: tf.Tensor, axis: int) -> Any:
     """The size of an axis: static where it is known, otherwise a scalar tensor."""
     return tf.shape(x)[axis] if x.shape[axis] is None else x.shape[axis]
 
 
-def ceil(a: Size, b: Size) -> Size:
+def ceil(a: Size, b: Size) -> Any:
     return -(-a // b)
 
 
