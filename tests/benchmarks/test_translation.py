@@ -44,9 +44,11 @@ def test_our_peer_takes_the_batches_that_are_prepared(benchmark, monkeypatch, tm
     source, target_in, target_out = batches["training"][:3]
     assert model((source, target_in)).shape == (*target_out.shape, 50)
     source, lengths, max_length = batches["decoding"][:3]
-    tokens, _ = benchmark.Translator(model)(source, lengths, int(max_length))
-    # Each sentence ends where its reference does.
-    assert [row.tolist().index(benchmark.Ids.end_id) + 1 for row in tokens] == lengths.tolist()
+    for beams in (1, 5):
+        translator = benchmark.Translator(model, beams, jit=False)
+        tokens, _ = translator(source, lengths, int(max_length))
+        # Each sentence ends where its reference does.
+        assert [row.tolist().index(benchmark.Ids.end_id) + 1 for row in tokens] == lengths.tolist()
 
 
 @pytest.mark.filterwarnings("ignore:In the future `np.object`:FutureWarning")  # Keras's

@@ -16,7 +16,7 @@ from tests.helpers.searches import (
     transformer,
     trigram,
 )
-from tests.helpers.tensors import CALLS_A_TRACE, needs_compiling, numpy
+from tests.helpers.tensors import CALLS_A_TRACE, floatx, needs_compiling, numpy
 from tfattn import decoding, rules
 
 pytestmark = pytest.mark.usefixtures("dense_path")
@@ -72,16 +72,13 @@ def test_a_search_comes_back_from_its_config_with_its_rules(name):
 @pytest.mark.parametrize("name", [name for name in SEARCHES if name != "generator"])
 @eagerly()
 def test_searches_and_rules_work_with_another_floatx(name):
-    keras.config.set_floatx("float64")
-    try:
+    with floatx("float64"):
         if name == "coverage":
             model, source = transformer(), np.array([[4, 5, 3]] * 3)
             step, state = model.step, model.encode(source, max_length=8, coverage=True)
         else:
             step, state = trigram, tables(3, batch=3, size=7)
         found = SEARCHES[name](step, state, 3, 8, **IDS)
-    finally:
-        keras.config.set_floatx("float32")
     if name != "coverage":
         wanted = SEARCHES[name](step, state, 3, 8, **IDS)
         for mine, theirs in zip(*map(keras.tree.flatten, (found, wanted)), strict=True):

@@ -4,8 +4,9 @@ A test that goes through these runs on TensorFlow, JAX and PyTorch alike. One th
 TensorFlow has the marker `tensorflow`, and may use `tf`.
 """
 
+import contextlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import keras
@@ -170,3 +171,16 @@ def compiled(function: Callable, jit: bool = False) -> Callable:
     if BACKEND == "tensorflow":
         return tf.function(function, jit_compile=jit, autograph=False)
     return jax.jit(function) if BACKEND == "jax" else function
+
+
+@contextlib.contextmanager
+def floatx(name: str) -> Iterator[None]:
+    """Another default dtype, and the policy that Keras makes of it when first asked for one."""
+    before = keras.config.floatx(), keras.config.dtype_policy()
+    keras.config.set_floatx(name)
+    keras.config.set_dtype_policy(name)
+    try:
+        yield
+    finally:
+        keras.config.set_floatx(before[0])
+        keras.config.set_dtype_policy(before[1])

@@ -8,7 +8,7 @@ import pytest
 
 from tests.helpers.processes import printed
 from tests.helpers.refusals import message, table
-from tests.helpers.tensors import as_tensor, tf
+from tests.helpers.tensors import as_tensor, floatx, tf
 from tfattn import NadarayaWatsonRegressor
 from tfattn.kernel_regression import KernelRegression
 
@@ -262,9 +262,8 @@ def test_an_offset_of_x_moves_no_prediction():
 
 @pytest.fixture
 def floatx_float64():
-    keras.config.set_floatx("float64")
-    yield
-    keras.config.set_floatx("float32")
+    with floatx("float64"):
+        yield
 
 
 @pytest.mark.slow

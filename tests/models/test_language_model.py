@@ -9,7 +9,7 @@ from keras import ops
 
 import tfattn
 from tests.helpers.searches import eagerly
-from tests.helpers.tensors import as_tensor, numpy, tf
+from tests.helpers.tensors import as_tensor, floatx, numpy, tf
 
 V, WIDTH, HEADS, HIDDEN = 13, 10, 5, 14
 B, T, L = 3, 7, 11
@@ -219,13 +219,9 @@ def test_a_prompt_of_the_maximum_length_stays_as_it_is(name):
 
 
 def test_a_prompt_is_continued_with_another_floatx():
-    keras.config.set_floatx("float64")
-    try:
+    with floatx("float64"), eagerly():
         model = small(num_layers=1, dtype="float32")
-        with eagerly():
-            written = numpy(tfattn.GreedySearch()(model.step, model.encode([[4, 5]], 4), 1, 4))
-    finally:
-        keras.config.set_floatx("float32")
+        written = numpy(tfattn.GreedySearch()(model.step, model.encode([[4, 5]], 4), 1, 4))
     assert written[0, :2].tolist() == [4, 5]
 
 

@@ -83,6 +83,8 @@ def test_every_file_of_the_package_is_written_beside_the_old_one_first():
         lines = path.read_text(encoding="utf-8").splitlines()
         for number, line in enumerate(lines):
             code = line.strip()
+            if "os.devnull" in code:
+                continue
             if WRITES.search(code) and not code.startswith((">>>", "...")):
                 if "unfinished" not in "".join(lines[number - 3 : number + 1]):
                     found.append(f"{path.name}: {code}")

@@ -233,7 +233,8 @@ def numbers(
 ) -> np.ndarray:
     """`value` as a float array; raises unless it has real numbers, one of `ranks`, and entries."""
     try:
-        array = np.asarray(ops.convert_to_numpy(value))
+        # PyTorch's tensors may have a gradient.
+        array = np.asarray(ops.convert_to_numpy(value) if hasattr(value, "detach") else value)
         # A cast would lose information of text, complex numbers or objects.
         if array.dtype.kind in "OSUc":
             raise TypeError
