@@ -52,7 +52,8 @@ if BACKEND == "torch":
     # of, as every output of a layer is, and one in bfloat16; and it has arguments of its own.
 
     def _array(tensor, dtype=None, copy=None):
-        if tensor.requires_grad:
+        in_docstring = sys._getframe(1).f_code.co_filename.startswith("<doctest")
+        if tensor.requires_grad and not in_docstring:
             _by_a_test()
         tensor = tensor.detach().cpu()
         return np.asarray(

@@ -7,6 +7,7 @@ from typing import Any
 
 import keras
 import numpy as np
+from keras import ops
 
 from tfattn import _checks
 from tfattn.layers.attention.multi_head import MultiHeadAttention
@@ -27,7 +28,7 @@ def arrays(layer: keras.layers.Layer) -> dict[str, np.ndarray]:
             low = [name for name, v in variables.items() if id(v) in own and "lora_" in name]
             above = low[0].rpartition("lora_")[0]
             merged.update(dict.fromkeys(low))
-            merged[f"{above}{matrix}"] = np.array(getattr(part, matrix))
+            merged[f"{above}{matrix}"] = np.array(ops.convert_to_numpy(getattr(part, matrix)))
     found = {name: np.array(variable) for name, variable in variables.items()}
     return {name: array for name, array in {**found, **merged}.items() if array is not None}
 
