@@ -4,12 +4,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
-import numpy as np
 from keras import ops
 
 from tfattn import _checks
-from tfattn._types import Step, Tensor
-from tfattn.decoding.arguments import Ids
+from tfattn._types import Tensor
 from tfattn.decoding.beams import Hypotheses, RankedSearch
 from tfattn.decoding.best import best_tokens, top_k
 from tfattn.decoding.candidates import NO_SCORE
@@ -178,21 +176,6 @@ class PooledBeamSearch(RankedSearch):
         tokens = ops.where((scores == NO_SCORE)[:, None], self.padding_id, found.own["pool"])
         return {"tokens": tokens[:, 1:], "scores": scores}, None
 
-    def stream(
-        self,
-        step: Step,
-        state: Any,
-        max_length: int | Sequence[int] | np.ndarray,
-        begin_id: int = 2,
-        end_id: int = 3,
-        padding_id: int = 0,
-        steps: int = 4,
-    ) -> Iterator[int]:
-        """The tokens of one sentence; all at its end, since the pool may hold any."""
-        _checks.positive_int(type(self).__name__, "steps", steps)
-        run = Run(self, step, state, 1, max_length, Ids(begin_id, end_id, padding_id))
-        return _tokens_at_end(run)
-
-
-def _tokens_at_end(run: Run) -> Iterator[int]:
-    yield from written(ops.convert_to_numpy(run.results()["tokens"])[0], run.key.settings)
+    def _streamed(self, run: Run, steps: int) -> Iterator[int]:
+        """All tokens at the end, since the pool may hold any."""
+        yield from written(ops.convert_to_numpy(run.results()["tokens"])[0], run.key.settings)

@@ -137,7 +137,11 @@ class Search(Configurable):
         """
         _checks.positive_int(type(self).__name__, "steps", steps)
         run = Run(self, step, state, 1, max_length, Ids(begin_id, end_id, padding_id))
-        return certain_tokens(run, int(steps))
+        return self._streamed(run, int(steps))
+
+    def _streamed(self, run: Run, steps: int) -> Iterator[int]:
+        """The tokens of `stream`."""
+        return certain_tokens(run, steps)
 
     def of_sentences(self, places: Sequence[int]) -> "Search":
         """The search for some of the sentences, in that order: its rules with those rows."""
