@@ -230,6 +230,17 @@ def test_a_few_traces_serve_prompts_of_every_shape(kind, jit_compile):
 
 
 @pytest.mark.tensorflow
+def test_xla_compiles_the_loop_on_request_alone():
+    def step(tokens, position, state):
+        rows = tf.numpy_function(len, [tokens], tf.int64)  # which XLA cannot compile
+        return ops.one_hot(ops.full((tf.cast(rows, "int32"),), 4), 8), state
+
+    assert numpy(tfattn.GreedySearch()(step, (), 1, 2)).tolist() == [[4, 4]]
+    with pytest.raises(tf.errors.InvalidArgumentError, match="XLA"):
+        tfattn.GreedySearch(jit_compile=True)(step, (), 1, 2)
+
+
+@pytest.mark.tensorflow
 @pytest.mark.slow
 def test_searches_of_many_models_warn_of_no_retracing():
     warnings = []
