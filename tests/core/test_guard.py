@@ -1,9 +1,9 @@
-"""The guard: hidden and broken tokens become zeros, and queries that may see them NaN."""
+"""The guard: hidden and non-finite tokens become zeros, and queries that may see them NaN."""
 
 import numpy as np
 import pytest
 
-from tfattn.core.guard import guard, zero_broken_padding, zero_hidden
+from tfattn.core.guard import guard, zero_hidden, zero_nonfinite_padding
 
 B, H, G, T, S, D, V = 2, 6, 3, 5, 7, 11, 13
 
@@ -39,7 +39,7 @@ def test_padding_of_queries_that_is_broken_becomes_zeros_and_the_rest_stays(brok
     x, mask = tokens(None, T, D), np.ones((B, T), bool)
     mask[0, 3] = mask[1, 2] = False
     x[0, 3, 4] = x[1, 1, 4] = broken  # padding, and a token that counts
-    found = np.asarray(zero_broken_padding(x, mask))
+    found = np.asarray(zero_nonfinite_padding(x, mask))
     expected = x.copy()
     expected[0, 3, 4] = 0.0
     np.testing.assert_array_equal(found, expected)

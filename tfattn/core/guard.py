@@ -1,4 +1,4 @@
-"""NaN and infinities under a mask reach no output and no gradient.
+"""NaN and infinities in hidden tokens reach no output and no gradient.
 
 A weight of exactly 0 does not hide a value in a product, nor in its gradient: 0 · NaN is NaN. So
 every path and every layer replaces tokens before they are multiplied:
@@ -25,7 +25,7 @@ def zero_hidden(tokens: Any, seen: Any) -> Any:
     return ops.where(seen, tokens, 0.0)
 
 
-def zero_broken_padding(tokens: Any, mask: Any) -> Any:
+def zero_nonfinite_padding(tokens: Any, mask: Any) -> Any:
     """Padding of queries `(B, T, D)` that is not finite becomes zeros; the rest stays as it is.
 
     Its outputs are not used, but its gradients would spread.
@@ -69,14 +69,14 @@ def guard(query: Any, key: Any, value: Any, sees: Callable[[Any], Any]) -> Guard
 
     Args:
         query: `(B, T, D)` or `(B, H, T, D)`.   key, value: `(B, S, ...)` or `(B, G, S, ...)`.
-        sees: function of bool `(B, S)`, or `(B, 1, S)` with heads, the tokens that are broken, to
-            bool `(..., T or 1, 1)`: the queries that may see one of them.
+        sees: function of bool `(B, S)`, or `(B, 1, S)` with heads, the tokens that are not finite,
+            to bool `(..., T or 1, 1)`: the queries that may see one of them.
     """
     kept = ops.logical_and(_finite(key), _finite(value))  # (B, S, 1) or (B, G, S, 1)
-    broken = ops.logical_not(kept)[..., 0]
-    if len(broken.shape) == 3:
-        broken = ops.any(broken, axis=1, keepdims=True)  # (B, 1, S)
-    poisoned = sees(broken)
+    nonfinite = ops.logical_not(kept)[..., 0]
+    if len(nonfinite.shape) == 3:
+        nonfinite = ops.any(nonfinite, axis=1, keepdims=True)  # (B, 1, S)
+    poisoned = sees(nonfinite)
     return Guarded(
         ops.where(poisoned, float("nan"), query),
         ops.where(kept, key, 0.0),

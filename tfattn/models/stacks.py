@@ -9,7 +9,7 @@ from keras import ops
 from tfattn import _checks
 from tfattn._past import Past
 from tfattn._types import Shape, Size, Tensor
-from tfattn.core.guard import zero_broken_padding, zero_hidden
+from tfattn.core.guard import zero_hidden, zero_nonfinite_padding
 from tfattn.layers.calls import CheckedCall
 from tfattn.layers.configs import (
     LayerTemplate,
@@ -338,7 +338,7 @@ class TransformerDecoder(_Stack):
         here = ops.reshape(position, (1,))
         # (B, 1, D)
         x = self.embed(ops.take(ids, here, axis=1), training=False, start_index=position)
-        x = zero_broken_padding(x, ops.take(real, here, axis=1))
+        x = zero_nonfinite_padding(x, ops.take(real, here, axis=1))
         weights = list[Tensor]()
         for i, block in enumerate(self.blocks):
             returns_weights = return_attention_scores and i == len(self.blocks) - 1

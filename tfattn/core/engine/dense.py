@@ -21,8 +21,8 @@ def run(
     if call.mask is not None:
         visible = pairs.with_heads(call.mask.dense(*lengths), call.rank)
 
-        def sees(broken: Tensor) -> Tensor:
-            some = ops.logical_and(visible, ops.expand_dims(broken, -2))
+        def sees(nonfinite: Tensor) -> Tensor:
+            some = ops.logical_and(visible, ops.expand_dims(nonfinite, -2))
             return ops.any(some, axis=-1, keepdims=True)
 
         query, key, value, *_ = guard(query, key, value, sees)

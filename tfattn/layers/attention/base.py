@@ -12,7 +12,7 @@ from tfattn.core.biases import Bias
 from tfattn.core.call import AttentionCall
 from tfattn.core.engine import dispatch
 from tfattn.core.floats import floating, given_tensor
-from tfattn.core.guard import put_back, set_aside, zero_broken_padding, zero_hidden
+from tfattn.core.guard import put_back, set_aside, zero_hidden, zero_nonfinite_padding
 from tfattn.core.masks import Mask, hooks
 from tfattn.layers.attention import recording
 from tfattn.layers.attention.normalizers import Normalizer
@@ -146,7 +146,7 @@ class AttentionLayer(CheckedCall, keras.layers.Layer):
         )
         if query_mask is not None:
             query_mask = self._padding_mask("query_mask", query_mask, query)
-            query = zero_broken_padding(query, query_mask)
+            query = zero_nonfinite_padding(query, query_mask)
         if mask is not None:
             lengths = symbolic.shape_of(query)[1], symbolic.shape_of(key)[1]
             seen = hooks.seen_keys(mask, *lengths)

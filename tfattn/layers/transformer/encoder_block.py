@@ -5,7 +5,7 @@ from typing import Any
 import keras
 
 from tfattn._types import Shape, Tensor
-from tfattn.core.guard import zero_broken_padding
+from tfattn.core.guard import zero_nonfinite_padding
 from tfattn.layers.transformer.block import TransformerBlock
 
 
@@ -90,7 +90,7 @@ class TransformerEncoderBlock(TransformerBlock):
         training: bool | None = None,
     ) -> Tensor | tuple[Tensor, Tensor]:
         if mask is not None:
-            inputs = zero_broken_padding(inputs, mask)
+            inputs = zero_nonfinite_padding(inputs, mask)
         x = self.self_attention_norm.pre_norm(inputs)
         attended = self.self_attention(
             query=x,
