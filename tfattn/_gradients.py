@@ -34,7 +34,7 @@ def custom_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
     return with_freed_gradient
 
 
-def is_pushed_forward(tensors: Sequence[Any]) -> bool:
+def has_tangents(tensors: Sequence[Any]) -> bool:
     """Whether a `tf.autodiff.ForwardAccumulator` has tangents for any of the tensors.
 
     In a graph, forward mode ignores custom gradients and differentiates the forward computation.
@@ -47,11 +47,11 @@ def is_pushed_forward(tensors: Sequence[Any]) -> bool:
     return bool(forwardprop_util.pack_tangents(tensors).tangents)
 
 
-def is_pushed_through_graph(tensors: Sequence[Any]) -> bool:
+def has_tangents_in_graph(tensors: Sequence[Any]) -> bool:
     """Whether forward mode runs in a graph, where TensorFlow cannot differentiate loops."""
     import tensorflow as tf
 
-    return not tf.executing_eagerly() and is_pushed_forward(tensors)
+    return not tf.executing_eagerly() and has_tangents(tensors)
 
 
 def _move_to_graph(operation: Any) -> None:

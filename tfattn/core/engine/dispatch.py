@@ -54,7 +54,7 @@ def streams(call: AttentionCall) -> bool | Tensor:
     found = path == "streamed" if path else _has_kernel(call, least) or _is_long(call, least)
     if found is False:
         return False
-    if _is_pushed_through_graph(call):
+    if _has_tangents_in_graph(call):
         if call.path == "streamed":
             expected = "be 'dense' for a `tf.autodiff.ForwardAccumulator` inside of a graph"
             _checks.fail("attend", "path", expected, path)
@@ -67,19 +67,19 @@ def _is_abstract(call: AttentionCall) -> bool:
     query, key = call.query, call.key
     if isinstance(query, keras.KerasTensor):
         return True
-    # Keras traces unknown sizes as symbols on JAX, and uses tensors without numbers on PyTorch. The
-    # batch size may be a symbol.
+    # Keras traces unknown sizes as symbols on JAX, and uses meta tensors on PyTorch. A symbolic
+    # batch size does not matter.
     if keras.backend.backend() == "jax":
         return not all(isinstance(size, int) for size in (*query.shape[1:], *key.shape[1:]))
     return keras.backend.backend() == "torch" and devices.kind(query) == "meta"
 
 
-def _is_pushed_through_graph(call: AttentionCall) -> bool:
+def _has_tangents_in_graph(call: AttentionCall) -> bool:
     if keras.backend.backend() != "tensorflow":
         return False
     learned = () if call.bias is None else call.bias.parameters()
     operands = (call.query, call.value, call.key)
-    return _gradients.is_pushed_through_graph((*operands, *call.parameters, *learned))
+    return _gradients.has_tangents_in_graph((*operands, *call.parameters, *learned))
 
 
 def _has_kernel(call: AttentionCall, least: sizes.Least) -> bool:

@@ -3,7 +3,7 @@
 The T × S scores are cut into blocks of t queries and s keys. An online softmax runs over the keys
 of each row of blocks, and the backend differentiates it. With `keras.remat` the backend keeps only
 the inputs of each row and block, and computes the rest again in the backward pass (gradient
-checkpointing). Blocks that the mask hides are skipped. On JAX calls of one kind share a compiled
+checkpointing). Blocks that the mask hides are skipped. On JAX calls of one spec share a compiled
 function, since a loop is compiled again for each new body.
 
 TensorFlow has `engine.tensorflow`, with both passes written out.
@@ -43,7 +43,7 @@ def run(
     bias = call.bias
     mask_arrays, mask = trees.flatten(call.mask)
     bias_arrays, bias_structure = trees.flatten(bias)
-    kind = _Kind(
+    spec = _CallSpec(
         _Tiling.of(call.query, call.key, call.score, block),
         call.rank,
         call.score,
@@ -62,9 +62,9 @@ def run(
         [] if bias is None else [ops.convert_to_tensor(x) for x in bias.parameters()],
         _drawn(call.seed) if call.dropout else None,
     )
-    if keras.backend.backend() == "jax" and kind.is_shareable:
-        return _compiled(kind)(tensors)
-    return _computed(kind, tensors)
+    if keras.backend.backend() == "jax" and spec.is_shareable:
+        return _compiled(spec)(tensors)
+    return _computed(spec, tensors)
 
 
 class _Tensors(NamedTuple):
@@ -76,7 +76,7 @@ class _Tensors(NamedTuple):
     drawn: Any  # random words that seed the dropout, or None
 
 
-class _Kind(NamedTuple):
+class _CallSpec(NamedTuple):
     """The fields of a call besides its tensors; hashable."""
 
     tiling: "_Tiling"
@@ -90,25 +90,25 @@ class _Kind(NamedTuple):
 
     @property
     def is_shareable(self) -> bool:
-        """Whether calls of this kind differ in their tensors alone: not with a custom object."""
+        """Whether calls of this spec differ in their tensors alone; False with custom objects."""
         return facts_of(self.score).is_pure and all(map(trees.is_shareable, (self.mask, self.bias)))
 
 
 @functools.lru_cache(sizes.SHARED_CALLS)
-def _compiled(kind: _Kind) -> Callable[[_Tensors], Any]:
+def _compiled(spec: _CallSpec) -> Callable[[_Tensors], Any]:
     import jax
 
-    return jax.jit(functools.partial(_computed, kind))
+    return jax.jit(functools.partial(_computed, spec))
 
 
-def _computed(kind: _Kind, tensors: _Tensors) -> Tensor | tuple[Tensor, Tensor]:
+def _computed(spec: _CallSpec, tensors: _Tensors) -> Tensor | tuple[Tensor, Tensor]:
     """The result of `run`, from the tensors of a call."""
     query, key, value = tensors.operands
     given = value.dtype
     sums_dtype = keras.backend.result_type(query.dtype, key.dtype, "float32")
     wide = keras.backend.result_type(query.dtype, key.dtype, value.dtype, "float32")
-    mask = trees.unflatten(kind.mask, tensors.mask)
-    call = _Call(kind, tensors, mask, trees.unflatten(kind.bias, tensors.bias))
+    mask = trees.unflatten(spec.mask, tensors.mask)
+    call = _Call(spec, tensors, mask, trees.unflatten(spec.bias, tensors.bias))
 
     def by_blocks(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         output, sums = _rows(call, *(ops.cast(x, wide) for x in (query, key, value)))
@@ -116,15 +116,15 @@ def _computed(kind: _Kind, tensors: _Tensors) -> Tensor | tuple[Tensor, Tensor]:
 
     if mask is not None:
         query, key, value, *_ = guard(
-            query, key, value, lambda broken: _sees(kind, mask, query, broken)
+            query, key, value, lambda nonfinite: _sees(spec, mask, query, nonfinite)
         )
-    if kind.by_kernel:
+    if spec.by_kernel:
         options = {"recompute": lambda *operands: by_blocks(*operands)[0]}
-        return fused.run(query, value, key, kind.score, mask, call.bias, **options)
+        return fused.run(query, value, key, spec.score, mask, call.bias, **options)
     output, sums = by_blocks(query, key, value)
     if mask is not None and keras.backend.backend() == "torch":
         output = _connected(output, query, key, value)
-    return (output, ops.cast(sums, sums_dtype)) if kind.return_log_sum_exp else output
+    return (output, ops.cast(sums, sums_dtype)) if spec.return_log_sum_exp else output
 
 
 def _connected(output: Tensor, *operands: Tensor) -> Tensor:
@@ -186,7 +186,7 @@ class _Tiling(NamedTuple):
 class _Call(NamedTuple):
     """The arguments of a block besides its operands."""
 
-    kind: _Kind
+    spec: _CallSpec
     tensors: _Tensors
     mask: Mask | None
     bias: Bias | None
@@ -197,7 +197,7 @@ _State = tuple[Tensor, Tensor, Tensor]  # pooled values, row_max and row_sum
 
 def _rows(call: _Call, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
     """Output `(..., T, Dv)`, and the log of the sums `(..., T)`."""
-    tiling, width = call.kind.tiling, value.shape[-1]
+    tiling, width = call.spec.tiling, value.shape[-1]
     # Values are divided by the number of keys before the sum: a sum of numbers near the largest
     # float overflows where their mean does not.
     blocks = _parts((tiling.split_keys(key), tiling.split_keys(value / tiling.keys)))
@@ -246,9 +246,9 @@ def _with_block(
         if visible is not None:  # a row without a visible key so far has exp(0) here
             weights = ops.where(visible, weights, 0.0)
         row_sum = row_sum * rescale + ops.sum(weights, axis=-1, keepdims=True)
-        if call.kind.dropout:
-            seed = _seed_of(call.tensors.drawn, i * call.kind.tiling.columns + j)
-            weights = keras.random.dropout(weights, call.kind.dropout, seed=seed)
+        if call.spec.dropout:
+            seed = _seed_of(call.tensors.drawn, i * call.spec.tiling.columns + j)
+            weights = keras.random.dropout(weights, call.spec.dropout, seed=seed)
         return pooled * rescale + products.matmul(weights, value), new_max, row_sum
 
     return function(*state, query, key, value)
@@ -258,33 +258,33 @@ def _scores(
     call: _Call, query: Tensor, key: Tensor, i: Size, j: Size
 ) -> tuple[Tensor, Tensor | None]:
     """Scores of a block, and the visible pairs: bool, or None where all are visible."""
-    kind, tiling, visible = call.kind, call.kind.tiling, None
+    spec, tiling, visible = call.spec, call.spec.tiling, None
     grid = tiling.grid(i, j)
     scores = _biased_scores(call, query, key, grid)
     if call.mask is not None:
-        visible = pairs.with_heads(call.mask.on(grid), kind.rank)
+        visible = pairs.with_heads(call.mask.on(grid), spec.rank)
     if tiling.columns * tiling.s != tiling.keys:
         inside = grid.key_positions() < tiling.keys
         visible = inside if visible is None else ops.logical_and(visible, inside)
-    if call.bias is not None or not facts_of(kind.score).always_finite:
+    if call.bias is not None or not facts_of(spec.score).always_finite:
         visible = softmax.not_hidden(scores, visible)
         scores = softmax.bounded(scores)
     return scores if visible is None else ops.where(visible, scores, softmax.least(scores)), visible
 
 
 def _biased_scores(call: _Call, query: Tensor, key: Tensor, grid: masks.Grid) -> Tensor:
-    """Scores with their bias: by more columns of the operands where it has factors and the score is
-    a product.
+    """Scores plus their bias: by extra columns of the operands where the bias has factors and the
+    score is a product.
     """
-    kind, learned, bias = call.kind, call.tensors.learned, call.bias
-    facts = facts_of(kind.score)
+    spec, learned, bias = call.spec, call.tensors.learned, call.bias
+    facts = facts_of(spec.score)
 
     def by_pairs() -> Tensor:
-        scores = ops.cast(kind.score(query, key, *call.tensors.parameters), query.dtype)
+        scores = ops.cast(spec.score(query, key, *call.tensors.parameters), query.dtype)
         if bias is None:
             return scores
         more = ops.cast(bias.on(grid, *learned), scores.dtype)
-        return scores + pairs.with_heads(more, kind.rank)
+        return scores + pairs.with_heads(more, spec.rank)
 
     # On other devices a product may round to fewer digits than positions have.
     exact = facts.is_product and devices.kind(query) == "cpu"
@@ -294,7 +294,7 @@ def _biased_scores(call: _Call, query: Tensor, key: Tensor, grid: masks.Grid) ->
     def by_factors() -> Tensor:
         left, right = (ops.cast(x, query.dtype) for x in bias.factors(grid, *learned))
         scale = query.shape[-1] ** -0.5 if facts.is_scaled else 1.0
-        left = left if kind.rank == 4 else left[0]
+        left = left if spec.rank == 4 else left[0]
         return dot_product(_with_columns(query * scale, left), _with_columns(key, right))
 
     return _if(bias.has_factors(grid), by_factors, by_pairs)
@@ -308,7 +308,7 @@ def _seen_in_row(call: _Call, i: Size) -> Callable[[Size], bool | Tensor]:
     """Function of j: whether some query of row i may see some key of block j, by the hooks."""
     if call.mask is None:
         return lambda j: True
-    tiling = call.kind.tiling
+    tiling = call.spec.tiling
     grid = tiling.grid(i, 0)._replace(keys=tiling.keys)
     low, high = hooks.key_bounds(call.mask, grid)
     blocks = hooks.seen_blocks(call.mask, grid, tiling.s)
@@ -320,29 +320,29 @@ def _seen_in_row(call: _Call, i: Size) -> Callable[[Size], bool | Tensor]:
     return is_seen
 
 
-def _sees(kind: _Kind, mask: Mask, query: Tensor, broken: Tensor) -> Tensor:
-    """The queries that may see a `broken` key `(B, S)` or `(B, 1, S)`: bool `(..., T, 1)`."""
-    tiling = kind.tiling
+def _sees(spec: _CallSpec, mask: Mask, query: Tensor, nonfinite: Tensor) -> Tensor:
+    """The queries that may see a `nonfinite` key `(B, S)` or `(B, 1, S)`: bool `(..., T, 1)`."""
+    tiling = spec.tiling
 
     def rows() -> Tensor:
         def over_queries(state: Any, i: Size, _: Any) -> tuple[Any, Any]:
-            def over_keys(found: Tensor, j: Size, broken: Tensor) -> tuple[Tensor, Any]:
+            def over_keys(found: Tensor, j: Size, nonfinite: Tensor) -> tuple[Tensor, Any]:
                 grid = tiling.grid(i, j)
-                visible = pairs.with_heads(mask.on(grid), kind.rank)
+                visible = pairs.with_heads(mask.on(grid), spec.rank)
                 # Padding beyond the matrix repeats the last key, and the mask is arbitrary there.
                 visible = ops.logical_and(visible, grid.key_positions() < tiling.keys)
-                some = ops.logical_and(visible, ops.swapaxes(broken, -1, -2))  # (..., t, s)
+                some = ops.logical_and(visible, ops.swapaxes(nonfinite, -1, -2))  # (..., t, s)
                 return ops.logical_or(found, ops.any(some, axis=-1, keepdims=True)), ()
 
             return state, _each(tiling.columns, over_keys, nothing, blocks)[0]
 
-        blocks = _parts(tiling.split_keys(broken[..., None]))  # (blocks, ..., s, 1)
+        blocks = _parts(tiling.split_keys(nonfinite[..., None]))  # (blocks, ..., s, 1)
         return _merge(_each(tiling.rows, over_queries, (), ())[1], tiling.queries)
 
     nothing = ops.zeros((*query.shape[:-2], tiling.t, 1), "bool")
     none = ops.zeros((*query.shape[:-1], 1), "bool")
-    # Usually no key is broken, and the mask is not evaluated.
-    return ops.cond(ops.any(broken), rows, lambda: none)
+    # Usually all tokens are finite, and the mask is not evaluated.
+    return ops.cond(ops.any(nonfinite), rows, lambda: none)
 
 
 def _parts(xs: Any) -> Any:

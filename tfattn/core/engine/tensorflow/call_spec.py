@@ -38,7 +38,7 @@ class CallSpec(NamedTuple):
     score: Callable[..., tf.Tensor]
     rank: int
     block: Block
-    by_head: bool  # whether heads must be computed together
+    heads_together: bool  # whether heads must be computed together
     num_parameters: int
     bias: trees.Structure
     num_bias_parameters: int
@@ -53,7 +53,7 @@ class CallSpec(NamedTuple):
         dropout: BlockDropout | None,
         rank: int,
         block: Block,
-        by_head: bool,
+        heads_together: bool,
     ) -> tuple["CallSpec", list[tf.Tensor]]:
         """The spec, and the tensors: first the differentiable, then the other tensors.
 
@@ -71,7 +71,7 @@ class CallSpec(NamedTuple):
             score=call.score,
             rank=rank,
             block=block,
-            by_head=by_head,
+            heads_together=heads_together,
             num_parameters=len(call.parameters),
             bias=bias,
             num_bias_parameters=len(bias_parameters),
@@ -91,7 +91,7 @@ class CallSpec(NamedTuple):
 
     @property
     def is_shareable(self) -> bool:
-        """Whether calls of this spec differ in their tensors alone: not with a custom object."""
+        """Whether calls of this spec differ in their tensors alone; False with custom objects."""
         return facts_of(self.score).is_pure and all(map(trees.is_shareable, (self.mask, self.bias)))
 
     def call(self, tensors: Iterable[tf.Tensor]) -> Call:

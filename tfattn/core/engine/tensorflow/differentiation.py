@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfattn import _checks
-from tfattn._gradients import custom_gradient, is_pushed_forward
+from tfattn._gradients import custom_gradient, has_tangents
 from tfattn._types import Size
 from tfattn.core import biases, pairs
 from tfattn.core import scores as score_functions
@@ -35,8 +35,9 @@ class Differentiated:
     `CallSpec`, not recorded by the caller's tapes.
 
     Inside `tf.custom_gradient` the caller's tapes record every operation, and so hold every block;
-    nested, they make a graph build the gradients of every loop. Operations on results of
-    `tf.stop_gradient` are not recorded. So second derivatives run both passes again, recorded.
+    nested custom gradients make a graph build the gradients of every loop. Operations on results of
+    `tf.stop_gradient` are not recorded. So second derivatives run both passes again, and
+    differentiate them.
     """
 
     def __init__(self, spec: CallSpec, shared: bool = False):
@@ -44,7 +45,7 @@ class Differentiated:
         self.shared = shared
 
     def __call__(self, *tensors: tf.Tensor) -> list[tf.Tensor]:
-        if is_pushed_forward(tensors):  # forward mode differentiates the operations themselves
+        if has_tangents(tensors):  # forward mode differentiates the operations themselves
             return _forward(self.spec, *tensors)[0]
         forward, backward, backward_vjp = self._functions(tensors)
         num_differentiable = self.spec.num_differentiable
@@ -172,7 +173,7 @@ def _passes(
     call = spec.call(tensors)
     facts = facts_of(spec.score)
     score = _block_score(spec, call)
-    independent = facts.heads_independent and not spec.by_head
+    independent = facts.heads_independent and not spec.heads_together
     tiling = Tiling.of(call.query, call.key, score, call.mask, spec.block, independent)
     # Local passes slice tokens of known width.
     if independent and call.bias is None and facts.is_product and call.value.shape[-1] is not None:
@@ -219,7 +220,7 @@ def _guarded(call: Call, tiling: Tiling) -> tuple[tf.Tensor, ...]:
     guarded = tf.cond(
         clean,
         lambda: (query, key, value, *unchanged),
-        lambda: tuple(guard(query, key, value, lambda broken: _sees(mask, tiling, broken))),
+        lambda: tuple(guard(query, key, value, lambda nonfinite: _sees(mask, tiling, nonfinite))),
     )
     return *guarded, clean
 
@@ -247,9 +248,9 @@ def _unguarded(
     return grad_query, grad_key, grad_value, *rest
 
 
-def _sees(mask: Mask, tiling: Tiling, broken: tf.Tensor) -> tf.Tensor:
-    """The queries that may see a `broken` `(B, 1, S)` key: `(B, H, T, 1)`, one row of blocks at a
-    time.
+def _sees(mask: Mask, tiling: Tiling, nonfinite: tf.Tensor) -> tf.Tensor:
+    """The queries that may see a `nonfinite` `(B, 1, S)` key: `(B, H, T, 1)`, one row of blocks at
+    a time.
     """
     heads, blocks = tiling.heads * tiling.head_steps, tiling.query_blocks
     chunks = tiling.batch // tiling.chunk
@@ -257,7 +258,7 @@ def _sees(mask: Mask, tiling: Tiling, broken: tf.Tensor) -> tf.Tensor:
     def over_blocks(n: Size, seen: tf.TensorArray) -> tuple[tf.TensorArray]:
         grid = tiling.query_grid(n // blocks * tiling.head_steps, n % blocks)
         visible = pairs.with_heads(mask.on(grid), 4)  # (c or 1, H or 1, t or 1, S)
-        rows = tf.reduce_any(visible & grid.batch_of(broken)[:, :, None], -1)
+        rows = tf.reduce_any(visible & grid.batch_of(nonfinite)[:, :, None], -1)
         return (seen.write(n, tf.broadcast_to(rows, [tiling.chunk, heads, tiling.rows])),)
 
     count = chunks * blocks

@@ -32,8 +32,8 @@ def run(
         dropout: the result of `drawn` for the call.
         block: `(t, s)`, the queries and keys of a block, in place of the measured sizes.
         shared: whether all calls of one kind and shape use the same functions, traced once. For
-            graphs that hold both paths, where each layer would pay a second of tracing for a path
-            that may never run. Custom scores and masks are not shared, nor are scores built for
+            graphs that hold both paths, where tracing a path that may never run would cost a second
+            for each layer. Custom scores and masks are not shared, nor are scores built for
             each layer, such as a kernel's.
     """
     given = call.query, call.key, call.value
@@ -42,18 +42,18 @@ def run(
     query, key, value = (tf.cast(x, compute) for x in given)
     if call.rank == 3:
         query, key, value = (x[:, None] for x in (query, key, value))  # (B, 1, T, D)
-    by_head, bias = False, call.bias
+    heads_together, bias = False, call.bias
     if call.mask is not None:
         pair = check_lengths(call.mask, query, key)
-        by_head = pair.shape.rank is None or (pair.shape.rank == 4 and pair.shape[1] != 1)
+        heads_together = pair.shape.rank is None or (pair.shape.rank == 4 and pair.shape[1] != 1)
     if bias is not None:
-        by_head = by_head or (bias.differs_by_head and not bias.splits_by_head)
+        heads_together = heads_together or (bias.differs_by_head and not bias.splits_by_head)
     if type(bias) is biases.explicit:
         bias = biases.explicit(ArrayBias.expanded(bias.parameters()[0], query, key))
     parameters = [tf.convert_to_tensor(x) for x in call.parameters]
     parameters = [tf.cast(x, compute) if x.dtype.is_floating else x for x in parameters]
     wide = call.replace(query=query, key=key, value=value, bias=bias, parameters=parameters)
-    spec, tensors = CallSpec.of(wide, dropout, call.rank, block, by_head)
+    spec, tensors = CallSpec.of(wide, dropout, call.rank, block, heads_together)
     found = Differentiated(spec, shared)(*tensors)
     output, *sums = [x[:, 0] for x in found] if call.rank == 3 else found
     output = tf.cast(output, call.value.dtype)
