@@ -178,7 +178,7 @@ def test_axes_that_repeat_at_run_time_alone_broadcast():
 
 def test_a_bool_bias_is_refused_and_a_list_is_taken():
     tokens = draw(1, 3, D)
-    with pytest.raises(ValueError, match="`bias` must hold numbers.*goes into `attention_mask`"):
+    with pytest.raises(ValueError, match="`bias` must hold numbers.*a bool is a mask"):
         tfattn.DotProductAttention()(tokens, tokens, bias=np.eye(3, dtype=bool))
     np.testing.assert_array_equal(
         tfattn.attend(tokens, tokens, bias=[[0.0] * 3] * 3), tfattn.attend(tokens, tokens)

@@ -56,7 +56,7 @@ def checked_bias(who: str, bias: Any, scores_shape: Shape) -> Tensor:
     """`bias` as a tensor, if it holds numbers and broadcasts to scores of that static shape."""
     bias = given_tensor(who, "bias", bias, SHAPES[len(scores_shape)])
     if keras.backend.standardize_dtype(bias.dtype) == "bool":
-        expected = "hold numbers that are added to the scores (a bool goes into `attention_mask`)"
+        expected = "hold numbers that are added to the scores (a bool is a mask)"
         _checks.fail(who, "bias", expected, "bool")
     check_shape(who, "bias", bias.shape, scores_shape)
     return bias
