@@ -5,8 +5,8 @@ Neither holds the T × S scores, forward or backward. Both support dot products 
 with a causal mask over as many queries as keys: a mask as an array would be as large as the scores.
 On PyTorch a bias that is linear in the distance becomes more columns of the operands.
 cuDNN also supports padding and windows, and FlexAttention of PyTorch any mask, but on GPUs only;
-this module uses the kernels only for calls that a CPU can test. Other calls use `scan`, and so do
-second derivatives on PyTorch. cuDNN's kernel raises for a second derivative.
+this module uses the kernels only for calls that can be tested on a CPU. Other calls use `scan`, and
+so do second derivatives on PyTorch. cuDNN's kernel raises for a second derivative.
 """
 
 import functools
@@ -41,11 +41,11 @@ def takes(call: AttentionCall) -> bool:
 
 
 def _takes_factors(call: AttentionCall) -> bool:
-    """Whether the kernel has the bias by more columns of query and key."""
+    """Whether the kernel can add the bias by extra columns of query and key."""
     known = type(call.bias) is alibi and type(call.mask) is causal
     if not known or keras.backend.backend() != "torch":
         return False
-    # Positions have more digits than half precision holds, or a GPU's product may round to.
+    # Half precision, and products on a GPU, may round positions.
     wide = keras.backend.standardize_dtype(call.query.dtype) in ("float32", "float64")
     return wide and devices.kind(call.query) == "cpu"
 
@@ -108,7 +108,7 @@ def _with_factors(
 
 @functools.cache
 def _differentiable_twice() -> Any:
-    """PyTorch's function of (output, recompute, query, key, value) to the same output.
+    """PyTorch autograd function of (output, recompute, query, key, value) to the same output.
 
     A gradient with `create_graph` differentiates `recompute`, any other gradient the kernel.
     """

@@ -76,7 +76,7 @@ def export(format: str) -> Iterator[None]:
     unless an open scope sets another.
 
     Raises:
-        ValueError: an exporter of PyTorch failed, with any error.
+        ValueError: an export on PyTorch raised an error other than `ImportError` and `OSError`.
     """
     with path(wanted() or (None if format == "tf_saved_model" else "dense")):
         try:

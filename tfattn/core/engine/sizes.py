@@ -51,7 +51,7 @@ class Blocks(NamedTuple):
         shared_numbers: numbers in a block of all heads, for masks that differ by head and for
             scores that are no product.
         compiled_numbers: likewise for a compiled score, which holds an eighth of them at a time.
-        matrices: matrices in a block of all heads: the number of threads of a product.
+        matrices: matrices in a block of all heads, enough for the threads of a batched product.
         local_scores: scores in a run of local attention. More scores make larger products, and
             take more memory.
     """
@@ -71,7 +71,7 @@ BLOCKS = {
 # Keys of a block where a query sees fewer than NARROW_KEYS. Larger blocks waste more at the edges.
 NARROW_BLOCK_KEYS = 256
 NARROW_KEYS = 1024
-# Least queries of a block. With fewer the product of a block is too small.
+# Fewest queries of a block. With fewer the product of a block is too small.
 MIN_BLOCK_QUERIES = 16
 
 
@@ -99,7 +99,7 @@ SCAN = {
 # One step keeps the cores busy while another waits. More steps hold more blocks.
 STEPS_AT_ONCE = 2
 # Most strips that a block of additive scores is cut into (`tensorflow.additive`), each computed by
-# one kernel on one core. With more strips a kernel holds less at a time, and has less to compute.
+# one kernel on one core. More strips need less memory, but make kernels too small to be fast.
 ADDITIVE_STRIPS = 8
 # Kinds of calls whose traced functions are kept. More would keep functions not called again.
 SHARED_CALLS = 64
@@ -112,7 +112,7 @@ LOCAL_MAX_KEYS = 1024
 LOCAL_FEW_KEYS = 256
 LOCAL_SMALL_BLOCK = 64
 LOCAL_BLOCK = 128
-# Least blocks of queries. With fewer, several heads fill a plain block as well.
+# Fewest blocks of queries. With fewer, several heads fill a plain block as well.
 LOCAL_MIN_BLOCKS = 8
 # Most blocks of keys computed per visible block.
 LOCAL_MAX_WASTE = 1.5

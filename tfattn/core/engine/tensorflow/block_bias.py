@@ -129,7 +129,7 @@ class FactoredBias(AnyBias):
         for d in self.diagonals:
             grid = tiling.grid(0, max(d, 0), max(-d, 0))._replace(heads=None)
             bias = self.bias.on(grid, *self.parameters)
-            # Also `(t, s)`, where the bias has one head.
+            # `on` may return `(t, s)` where the bias has one head.
             parts.append(tf.reshape(bias, [-1, tiling.rows, tiling.columns]))
         heads = tiling.heads if self.bias.differs_by_head else 1
         return tf.reshape(tf.stack(parts), [-1, heads, tiling.rows, tiling.columns])
@@ -224,8 +224,8 @@ class FactoredBias(AnyBias):
 
 
 def _kept_diagonals(bias: Bias, tiling: Tiling) -> list[int]:
-    """The diagonals of blocks i − j without factors, if these are few, side by side, and each of
-    one matrix; else none.
+    """The diagonals i − j of blocks without factors, if they are few and adjacent, and their blocks
+    square, so that one matrix serves a diagonal; else none.
     """
     sides = tiling.queries, tiling.keys, tiling.rows, tiling.columns
     if not bias.is_of_distance or not all(isinstance(side, int) for side in sides):

@@ -319,7 +319,7 @@ class _Runs:
         passes = self.passes
         own, width = passes.run * passes.side, x.shape[-1]
         x = tf.reshape(x, [-1, passes.runs, (passes.run + passes.count - 1) * passes.side, width])
-        # Keys beyond a run are the beginning of the next run, and never longer than it.
+        # The keys beyond a run belong to the next run, and are no more than it has.
         beyond = tf.pad(x[:, :, own:], [[0, 0], [1, 0], [0, 2 * own - x.shape[2]], [0, 0]])
         x = tf.pad(x[:, :, :own], [[0, 0], [0, 1], [0, 0], [0, 0]]) + beyond
         x = tf.reshape(x, [-1, (passes.runs + 1) * own, width])

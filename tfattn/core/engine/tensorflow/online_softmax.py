@@ -19,7 +19,7 @@ from tfattn._types import Size
 from tfattn.core.engine.tensorflow.block_dropout import BlockDropout
 from tfattn.core.engine.tensorflow.loops import size
 
-# The score of a key under the mask.
+# The score of a key that the mask hides.
 HIDDEN = -float("inf")
 
 # row_max of a query without visible keys: exp(score − 1e30) is 0, and no product turns it into NaN.

@@ -266,7 +266,7 @@ class BlockwisePasses:
     def _masked(
         self, scores: tf.Tensor, m: Size, i: Size, j: Size, visible: VisibleKeys
     ) -> tf.Tensor:
-        """Scores with `HIDDEN` for keys under the mask and for padding."""
+        """Scores with `HIDDEN` for keys that the mask hides and for padding."""
         tiling = self.tiling
         if self.mask is None and not tiling.padded:
             return scores

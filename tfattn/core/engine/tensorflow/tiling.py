@@ -217,10 +217,10 @@ def _power_of_2(most: int) -> int:
 
 
 def is_narrow(mask: Mask | None, queries: Size, keys: Size, most: int) -> bool:
-    """Whether a query in the middle is known to see fewer than `most` keys and half of all keys."""
+    """Whether a query in the middle is known to see fewer than `most` keys, and under half."""
     if mask is None or not all(isinstance(length, int) and length for length in (queries, keys)):
         return False
-    middle = queries - (min(queries, keys) + 1) // 2  # of the queries at positions of keys
+    middle = queries - (min(queries, keys) + 1) // 2  # of the queries that have a key's position
     return hooks.max_keys(mask, masks.Grid(queries, keys, middle, 0, 1, keys)) < min(
         most, keys // 2
     )
