@@ -50,10 +50,10 @@ def attend(
     On a CPU `attend` streams by default where T and S are at least 64, T · S is at least 512², and
     B · H · T · S is at least 2²³. For a score other than a dot product, T · S times the width of
     the operands is at least 512², and B · H · T · S times that width at least 2²⁴. Where PyTorch's
-    kernel supports the call, 512² pairs are enough. On other devices the limits are larger:
-    T · S 1024², and 2²⁷ or 2²⁸ in all; a backend's kernel runs every call it supports. Where the
-    weights are returned, `attend` never streams. On TensorFlow, a graph of unknown lengths holds
-    both paths, and chooses when it runs; on JAX and PyTorch the lengths are known by then.
+    kernel supports the call, 512² pairs are enough. On other devices the limits are 1024², and 2²⁷
+    or 2²⁸; a backend's kernel runs every call it supports. Where the weights are returned, `attend`
+    never streams. On TensorFlow, a graph of unknown lengths holds both paths, and chooses at run
+    time; on JAX and PyTorch the lengths are known when a call is traced.
 
     Args:
         query: float `(B, T, Dq)`, or `(B, H, T, Dq)` with H heads.
@@ -62,13 +62,13 @@ def attend(
         key: float `(B, S, Dk)` or `(B, G, S, Dk)`. Defaults to `value`.
         score: function of query, key and `parameters` to scores before softmax, `(B, T, S)` or
             `(B, H, T, S)`: one of `tfattn.core.scores`, or your own.
-        parameters: the tensors that the score needs besides its operands. When streamed on
-            TensorFlow, a tensor that the score closes over instead would get no gradient;
-            `attend` raises for tensors that it finds. JAX and PyTorch compute the gradient.
+        parameters: the tensors that the score needs besides its operands. On TensorFlow's streamed
+            path, a tensor that the score closes over would get no gradient; `attend` raises for
+            those that it finds. JAX and PyTorch compute the gradient.
         mask: a mask object of `tfattn.masks`, or a bool array `(T, S)`, `(B, T, S)` or
             `(B, H, T, S)`; True = may attend.
         bias: float, added to the scores, broadcastable to them; or a bias object of
-            `tfattn.biases`, which holds nothing of size T × S when streamed.
+            `tfattn.biases`, which the streamed path evaluates block by block.
         dropout: probability in [0, 1) of dropping a weight; the others are divided by
             1 − `dropout`, so that the expected sum stays 1.
         seed: int or `keras.random.SeedGenerator`, for the dropout.

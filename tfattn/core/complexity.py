@@ -39,7 +39,7 @@ def complexity(
         n: positive int, tokens of the sequence.
         d: positive int, width of a token.
         kernel_size: int k of at least 2, tokens under the kernel of a convolution.
-        window: positive int r, keys that a query sees in the windowed layer; at most n count.
+        window: positive int r, keys that a query sees in the windowed layer; clipped to n.
             With `masks.window(size)` a query sees 2 · size − 1 keys.
     Returns:
         dict from the layer's name to a named tuple of `operations`, `sequential_steps` and
@@ -74,7 +74,7 @@ def complexity(
 
 
 def _layers(n: int, kernel_size: int) -> int:
-    """log_k n, rounded up, at least 1: a stack whose dilation grows by k sees k^layers tokens."""
+    """log_k n, rounded up, at least 1: layers of dilation 1, k, k², … see k^layers tokens."""
     layers, seen = 1, kernel_size
     while seen < n:
         layers, seen = layers + 1, seen * kernel_size

@@ -42,7 +42,7 @@ def floating(x: Any, dtype: str | None = None) -> Tensor:
     x = x if isinstance(x, keras.KerasTensor) else ops.convert_to_tensor(x)
     read = getattr(x, "value", None)
     if callable(read):
-        # Keras takes TensorFlow's variable for a tensor, though it lacks some of its attributes.
+        # Keras takes a `tf.Variable` for a tensor, though it lacks attributes of tensors.
         x = read()
     if "float" in keras.backend.standardize_dtype(x.dtype):
         return x

@@ -14,8 +14,8 @@ class GridFunction:
     """An object that is evaluated on a `Grid`, checked, saved, and flattened for functions traced
     once.
 
-    If its constructor has arguments, a class needs `flatten`, and to be saved either attributes of
-    their names or a `get_config`.
+    A class whose constructor has arguments needs `flatten` and, to be saved, attributes of the same
+    names or a `get_config`.
     """
 
     def check(self, who: str, argument: str, shape: Sequence[int | None]) -> None:
@@ -29,7 +29,7 @@ class GridFunction:
         constructor arguments; see `tfattn.core.trees`.
 
         The method applies to its own class and to no subclass. An object whose class defines none
-        is not flattened: its results are as exact, but a function traced for it is not shared.
+        is not flattened: its results are the same, but a function traced for it is not shared.
         """
         raise NotImplementedError
 
@@ -45,7 +45,7 @@ class GridFunction:
         return cls(*children, *static)
 
     def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments, plain enough for JSON, from attributes of their names.
+        """The constructor's arguments as JSON types, from attributes of the same names.
 
         Raises:
             ValueError: an argument is not kept as an attribute of its name.

@@ -10,8 +10,8 @@ To add a kernel, write one more function with `@_named`. Users may also pass a f
 name. `support` is the distance beyond which a kernel is 0.
 
 Source: Nadaraya 1964; Watson 1964; Epanechnikov 1969; Cleveland 1979 for the tricube; Silverman,
-Density Estimation, 1986, table 3.1; Wasserman, All of Nonparametric Statistics, 4.2. D2L calls the
-triangular kernel Epanechnikov.
+Density Estimation, 1986, table 3.1; Wasserman, All of Nonparametric Statistics, 4.2. D2L
+(d2l.ai) calls the triangular kernel Epanechnikov.
 """
 
 import functools
@@ -52,7 +52,7 @@ def _named(kernel: Kernel) -> Kernel:
     def checked(squared: Tensor) -> Tensor:
         squared = given_floats(f"kernels.{kernel.__name__}", "squared", squared, "(...)")
         dtype = keras.backend.standardize_dtype(squared.dtype)
-        # float32 or wider: half precision has neither 1e-12 nor a number so close to 1.
+        # float32 or wider: half precision has neither 1e-12 nor 1 − 1e-6.
         wide = ops.cast(squared, keras.backend.result_type(dtype, "float32"))
         return ops.cast(kernel(wide), dtype)
 
@@ -113,13 +113,13 @@ def tricube(squared: Tensor) -> Tensor:
 def cosine(squared: Tensor) -> Tensor:
     """Cosine: K = cos(π u / 2) for u < 1, else 0."""
     u = ops.minimum(_root(squared), 1.0 - 1e-6)
-    # The sine of the distance to the edge keeps its digits and stays above 0 in half precision.
+    # The sine of the distance to the edge keeps more digits than the cosine, and stays above 0.
     return _inside(squared, ops.log(ops.sin(0.5 * math.pi * ops.maximum(1.0 - u, 1e-6))))
 
 
 @_named
 def laplace(squared: Tensor) -> Tensor:
-    """Laplace: log K = −u. Its tails are long: far away, all keys weigh nearly alike."""
+    """Laplace: log K = −u. Its tails are long: far away, ratios of weights stay bounded."""
     return -_root(squared)
 
 

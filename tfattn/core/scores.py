@@ -18,7 +18,7 @@ from tfattn.core import products
 
 
 class Facts(NamedTuple):
-    """Properties of a score function that speed it up. They are the function's attribute `facts`.
+    """Properties of a score function that the engine exploits: the function's attribute `facts`.
 
     Attributes:
         always_finite: finite operands never give −inf, which would hide a key.

@@ -15,7 +15,7 @@ LOWEST = -3e38  # close to the least float32: the score of a hidden key
 
 
 def masked_softmax(scores: Any, valid_lens: Any = None, mask: Any = None) -> Tensor:
-    """Softmax over the last axis, with weights of exactly 0 under the mask.
+    """Softmax over the last axis, with weights of exactly 0 where the mask is False.
 
         weights = exp(scores) / Σ_keys exp(scores)        over the keys that the mask allows
 
@@ -57,7 +57,7 @@ def mask_of(
     who: str, shape: Shape, mask: Any = None, valid_lens: Any = None, name: str = "mask"
 ) -> masks.Mask | None:
     """`mask` and `valid_lens` as one mask object, checked against the shape of the scores; None
-    where only shapes are computed, whose sizes the mask's arrays need not have.
+    where only shapes are computed, from placeholder sizes that the mask's arrays need not have.
     """
     lengths, shape = None, symbolic.known_sizes(shape)
     if valid_lens is not None:
@@ -116,8 +116,8 @@ def least(scores: Tensor) -> float:
 
 
 def shifted(scores: Tensor, visible: Tensor) -> tuple[Tensor, Tensor]:
-    """Scores less the greatest visible score of their row, so that no bias is as low as a hidden
-    score; and the greatest scores, `(..., T, 1)`. The softmax does not depend on the shift.
+    """Scores less the greatest visible score of their row, so that a low bias brings no row near
+    hidden scores; and the greatest scores, `(..., T, 1)`. The softmax ignores the shift.
     """
     lowest, scores = least(scores), bounded(scores)
     shown = ops.where(visible, scores, lowest)

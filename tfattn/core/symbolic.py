@@ -1,4 +1,4 @@
-"""Shapes that are computed before there are numbers."""
+"""Shape inference: calls on symbolic tensors."""
 
 import contextlib
 import contextvars
@@ -21,8 +21,8 @@ def only_shapes_are_computed() -> bool:
     """Whether this call computes the shapes of a functional model, from placeholders that need not
     have the sizes of the mask's arrays.
 
-    On PyTorch Keras runs the layer with two made-up sizes, and sizes that differ are unknown. On
-    JAX sizes are expressions. TensorFlow's own tensors have unknown sizes.
+    On PyTorch Keras runs the layer with two placeholders per unknown size; output sizes that differ
+    are unknown. On JAX sizes are expressions. TensorFlow's own tensors have unknown sizes.
     """
     if keras.backend.backend() == "tensorflow":
         return False
@@ -43,13 +43,13 @@ def computing_for(arguments: Any) -> Iterator[None]:
 
 
 def shape_of(tensor: Any) -> tuple[Size, ...]:
-    """`ops.shape`, which on TensorFlow runs an operation even for sizes that are known."""
+    """`ops.shape`, without TensorFlow's operation where all sizes are known."""
     shape = tuple(tensor.shape)
     return ops.shape(tensor) if None in shape else shape
 
 
 def known_size(size: Any) -> int | None:
-    """A length, or None where it may be an expression or made up."""
+    """A length, or None where it may be an expression or a placeholder."""
     if keras.backend.backend() == "torch" and only_shapes_are_computed():
         return size if _lengths_are_known.get() else None
     return size if isinstance(size, int) else None

@@ -65,8 +65,8 @@ class alibi(Bias):
         return (grid.first_position() >= last_key) | (grid.key_start >= grid.last_position())
 
     def factors(self, grid: Grid) -> tuple[Tensor, Tensor]:
-        # From the query to the nearest key, and from there to the key: on one side of the diagonal
-        # both terms have one sign, so none cancels the digits of the other.
+        # The distance is query to nearest key plus nearest key to key: on one side of the diagonal
+        # both terms have the same sign, so no digits cancel.
         first_key, last_key = grid.key_start, grid.key_start + grid.keys - 1
         is_after = ops.convert_to_tensor(first_key >= grid.last_position())
         nearest = ops.where(is_after, first_key, last_key)

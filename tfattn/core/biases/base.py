@@ -37,7 +37,7 @@ class Bias(GridFunction):
       to its dtype. So a bias needs no code for gradients where `on` is made of differentiable
       operations. A parameter that is not a float gets no gradient. The streamed path refuses a
       variable that `on` reads and `parameters` leaves out.
-    - `flatten` may also return the parameters, among its children. `attend` passes both.
+    - `flatten` may also return the parameters, among its children; `on` still gets them.
 
     Attributes:
         differs_by_head: whether the bias may differ from head to head. `on` then returns four axes,
@@ -62,7 +62,7 @@ class Bias(GridFunction):
 
     def __init_subclass__(cls, **options: Any):
         super().__init_subclass__(**options)
-        # What a class says of its `on` does not hold for another `on`, which comes before it.
+        # These attributes describe the `on` of their class. Another `on` gets the defaults.
         for name in ("has_factors", "is_of_distance", "splits_by_head"):
             first = next(base for base in cls.__mro__ if "on" in vars(base) or name in vars(base))
             if name not in vars(first):
@@ -87,11 +87,11 @@ class Bias(GridFunction):
 
             on(grid, *parameters)[h, q, k] = Σ_f left[h, q, f] · right[k, f]
 
-        The engine appends them to the operands of a dot product, which then has the bias without a
-        matrix of its own.
+        The engine appends them to the operands of a dot product, which then includes the bias, so
+        no bias matrix is held.
 
         Returns:
-            `left` `(H or 1, t, f)` and `right` `(s, f)`, float; `right` has no parameters in it.
+            `left` `(H or 1, t, f)` and `right` `(s, f)`, float; `right` depends on no parameters.
         """
         raise NotImplementedError
 

@@ -34,7 +34,7 @@ def along_diagonals(numbers: Tensor, queries: Size, keys: Size) -> Tensor:
     queries, keys = _at_least_one(queries), _at_least_one(keys)
     heads, length = numbers.shape[0], queries + keys
     # Row 0 first, then an unused number, then the numbers left of row 0 in the rows below. One
-    # slice, since these may be none, and LiteRT has no empty slices.
+    # slice for all three, since the last may be empty, and LiteRT has no empty slices.
     twice = ops.concatenate([numbers, numbers[:, :1], numbers], axis=-1)
     ring = ops.slice(twice, (0, queries - 1), (heads, length))
     rows = ops.broadcast_to(ring[:, None], (heads, queries, length))

@@ -22,8 +22,8 @@ class explicit(Bias):
     The array is the only parameter of this bias, and gets a gradient.
 
     Args:
-        bias: tensor or variable of numbers `(T, S)`, `(B, T, S)` or `(B, H, T, S)`, with 1 where it
-            repeats.
+        bias: tensor or variable of numbers `(T, S)`, `(B, T, S)` or `(B, H, T, S)`; axes of size 1
+            broadcast.
     Raises:
         ValueError: `bias` is boolean, or its rank is not 2, 3 or 4.
     Example:
@@ -68,7 +68,7 @@ class explicit(Bias):
 
 def checked(who: str, bias: Any, scores_shape: Sequence[int | None]) -> Bias | None:
     """`bias` as a bias object, if it fits scores of this static shape; None where only shapes are
-    computed, whose sizes the bias's arrays need not have.
+    computed, from placeholder sizes that the bias's arrays need not have.
     """
     scores_shape = symbolic.known_sizes(scores_shape)
     if isinstance(bias, Mask):

@@ -23,10 +23,10 @@ class relative(Bias):
 
         bias[h] = table[bucket(position of the key − position of the query), h]
 
-    The first half of n buckets holds one distance each, 0, 1, … n/2 − 1; the other buckets widen by
+    Of n buckets the first half hold one distance each, 0, 1, … n/2 − 1; the other buckets widen by
     a constant factor up to `max_distance`, and the last bucket has all distances beyond. With
-    `bidirectional` keys after the query have n/2 buckets, and keys before it the other n/2;
-    without, keys after the query share bucket 0, and a causal mask hides them.
+    `bidirectional`, keys before and after the query have n = num_buckets / 2 buckets each; without,
+    n = num_buckets, and keys after the query, which a causal mask should hide, share bucket 0.
 
     The table is the only parameter of this bias, and gets a gradient.
 
@@ -88,7 +88,7 @@ class relative(Bias):
         return bias[0] if num_heads == 1 else bias[None]
 
     def has_factors(self, grid: Grid) -> bool | Tensor:
-        """Whether all keys are at least `max_distance` before, or after, all queries."""
+        """Whether all pairs are known to share one bucket."""
         after = grid.key_start - grid.last_position()
         before = grid.first_position() - (grid.key_start + grid.keys - 1)
         # Without `bidirectional` all keys after the query are in one bucket.

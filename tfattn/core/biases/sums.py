@@ -53,7 +53,7 @@ class _Sum(Bias):
 
     def has_factors(self, grid: Grid) -> bool | Tensor:
         left, right = self.left.has_factors(grid), self.right.has_factors(grid)
-        # A bool where one side never has any, since that side has no method to trace.
+        # False, not a tensor, where a side defines no `factors`: the engine would trace them.
         return False if left is False or right is False else left & right
 
     def factors(self, grid: Grid, *parameters: Tensor) -> tuple[Tensor, Tensor]:

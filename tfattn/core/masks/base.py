@@ -130,6 +130,6 @@ def refuse_symbols(who: str, argument: str, *arrays: Tensor) -> None:
                 who,
                 argument,
                 "hold no symbolic tensor inside of a mask object: pass it to the layer's own "
-                "argument `valid_lens` or `key_mask`, or `mask.dense(T, S)`",
+                "argument `valid_lens` or `key_mask`, or pass `mask.dense(T, S)`",
                 array,
             )

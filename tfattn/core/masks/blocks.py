@@ -23,12 +23,12 @@ class blocks(Mask):
 
         may attend = plan[⌊query / size⌋, ⌊key / size⌋]
 
-    The plan is T/size × S/size and is computed once. The streamed path skips a block of its own
-    where the plan leaves out every part of it, also between two visible blocks.
+    The plan is T/size × S/size and is computed once. The streamed path, which has its own blocks,
+    skips those that the plan hides entirely, also between two visible blocks.
 
     Args:
         plan: bool `(T/size, S/size)`, `(B, T/size, S/size)` or `(B, H, T/size, S/size)`, rounded
-            up, with 1 where the batch or the heads repeat. `masks.plan` makes it from any mask.
+            up; batch and heads of size 1 broadcast. `masks.plan` makes it from any mask.
         size: Positive int, queries and keys of a block.
     Raises:
         ValueError: `plan` is not boolean, its rank is not 2, 3 or 4, or its size does not fit the

@@ -19,7 +19,7 @@ class explicit(Mask):
     """A boolean array as a mask.
 
     Args:
-        mask: bool `(T, S)`, `(B, T, S)` or `(B, H, T, S)`, with 1 where it repeats; True = may
+        mask: bool `(T, S)`, `(B, T, S)` or `(B, H, T, S)`; axes of size 1 broadcast; True = may
             attend.
     Raises:
         ValueError: `mask` is not boolean, or its rank is not 2, 3 or 4.

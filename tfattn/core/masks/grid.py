@@ -12,7 +12,7 @@ class Grid(NamedTuple):
 
         position of query t = offset + t        position of key s = s
 
-    The rectangle may reach beyond the matrix: the engine discards the values of a rule there.
+    The rectangle may reach beyond the matrix: the engine discards values of masks and biases there.
 
     Args:
         num_queries, num_keys: T and S, the sides of the whole matrix.
