@@ -16,7 +16,7 @@ def spec_of_call(layer: keras.layers.Layer, *args: Any, **kwargs: Any) -> Any:
     """`compute_output_spec` by a trace of the call with symbolic tensors, so that shapes, dtypes
     and checks are those of the call.
 
-    A layer without weights cannot be traced, so a copy of it is built and traced.
+    An unbuilt layer cannot be traced, so a copy of it is built and traced.
     """
     if not layer.built:
         state = random.getstate()  # Keras draws seeds from it for the copy

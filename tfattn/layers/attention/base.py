@@ -33,8 +33,8 @@ class AttentionLayer(CheckedCall, keras.layers.Layer):
     `return_attention_scores=True`, or a whole model by `tfattn.attention_weights(model, inputs)`.
 
     Masks are joined by AND; True means *may attend*. Keras passes the implicit masks of tensors as
-    `query_mask`, `value_mask` and `key_mask`; they stay on the caller's tensors. A query that may
-    attend to no key gets weights and an output of exactly 0.
+    `query_mask`, `value_mask` and `key_mask`. A query that may attend to no key gets weights and an
+    output of exactly 0.
 
     Args:
         dropout: probability in [0, 1) of dropping a weight in training.

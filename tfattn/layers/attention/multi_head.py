@@ -48,8 +48,8 @@ class MultiHeadAttention(AttentionLayer):
         use_bias: whether the linear maps have a bias.
         output_shape: positive int, width of the output, or several for an output of more axes.
             Defaults to the query's width.
-        score: a score layer for all heads; any weights of it are separate for each head. Defaults
-            to `DotProductScore()`.
+        score: a score layer for all heads; its matrices or temperature are separate for each head.
+            Defaults to `DotProductScore()`.
         num_key_value_heads: positive int G that divides H: heads of key and value, each shared by
             H/G heads of the query. Defaults to H. 1 is multi-query attention.
         positions: a layer that rotates the heads of queries and keys by their positions, or adds a
@@ -84,9 +84,9 @@ class MultiHeadAttention(AttentionLayer):
             the attention axes of the queries, then of the keys; B, F…, H may be omitted from the
             right. A mask object or bias object with entries per row has B·F entries.
         valid_lens: integers, `(B,)` one length per row or `(B, T)` one length per query: the
-            number of real keys. With more axes also `(B, F…)` or `(B, F…, T)`, with 1 where it
-            repeats.
-        bias: float, in the shapes of `attention_mask`, with 1 where it repeats, added to the
+            number of real keys. With more axes also `(B, F…)` or `(B, F…, T)`; axes of size 1
+            broadcast.
+        bias: float, in the shapes of `attention_mask`, where axes of size 1 broadcast, added to the
             scores before the softmax; or a bias object. `tfattn.biases.alibi(num_heads)` is ALiBi,
             a penalty on distance that is steeper in some heads than in others.
     Returns:
@@ -252,8 +252,8 @@ class MultiHeadAttention(AttentionLayer):
         build_part(self, self.normalizer, scores_shape)
 
     def _policy_of(self, name: str) -> keras.DTypePolicy:
-        """The dtype policy of a linear map. It is looked up here, since Keras quantizes and saves
-        a layer that holds a `DTypePolicyMap` with the default policy.
+        """The dtype policy of a linear map. It is looked up here, since Keras uses the default
+        policy where it quantizes or saves a layer that holds a `DTypePolicyMap`.
         """
         policy = self.dtype_policy
         if isinstance(policy, keras.dtype_policies.DTypePolicyMap):

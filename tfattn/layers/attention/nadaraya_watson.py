@@ -25,13 +25,13 @@ class NadarayaWatson(NamedAttention):
     kernel of compact support (see `tfattn.kernels.support`) gives 0 where no key lies within a
     bandwidth. Rounding may move an output slightly out of the range of the values: clip means of
     zeros and ones before √(p · (1 − p)). `tfattn.kernel_regression.KernelRegression` stays in
-    this range, except for local lines.
+    this range, except with `degree=1`.
 
     Args:
         kernel: a name of `tfattn.kernels.names()`, such as "gaussian", or a function from squared
             distances in bandwidths to log weights (see `tfattn.kernels`).
         bandwidth: positive number, or a sequence of them, one per dimension; in the unit of query
-            and key. D2L's learned parameter w is 1 / bandwidth.
+            and key. The learned parameter w of D2L (d2l.ai) is 1 / bandwidth.
         trainable_bandwidth: whether training changes the bandwidth, which stays positive.
             `current_bandwidth()` returns its value.
         leave_one_out: whether key i is hidden from query i, so that each training point is

@@ -377,8 +377,8 @@ class KernelScore(Score):
 
         score = log K(‖(query − key) / bandwidth‖)        so that softmax over keys gives K / Σ K
 
-    The bandwidth is the softplus of the trained weight, and so stays positive. D2L's parameter w is
-    1 / bandwidth.
+    The bandwidth is the softplus of the trained weight, and so stays positive. The parameter w of
+    D2L (d2l.ai) is 1 / bandwidth.
 
     Args:
         kernel: a name of `tfattn.kernels.names()`, such as "gaussian", or a function from squared
@@ -461,7 +461,7 @@ def checked_smoothing(
 
 
 def _inverse_softplus(bandwidth: float | Sequence[float]) -> Tensor:
-    """The inverse of softplus, log(exp(h) − 1), in a form that does not overflow for a wide h."""
+    """The inverse of softplus, log(exp(h) − 1), in a form that does not overflow for a large h."""
     h = ops.convert_to_tensor(bandwidth, "float32")
     return h + ops.log(-ops.expm1(-h))
 

@@ -18,7 +18,7 @@ from tfattn._types import Tensor
 from tfattn.layers.attention import recording
 from tfattn.layers.attention.base import AttentionLayer
 
-# Keras's layers that return their weights on request, and what they note of a request.
+# Keras's layers that return their weights on request, and their attributes to reset meanwhile.
 REQUESTED = (
     keras.layers.MultiHeadAttention,
     keras.layers.GroupQueryAttention,
@@ -43,7 +43,7 @@ def attention_weights(model: keras.layers.Layer, *inputs: Any, **kwargs: Any) ->
     - attention layers of this package, and of Keras (`MultiHeadAttention`, `GroupQueryAttention`,
       `Attention`, `AdditiveAttention`): the weights that they return on request, also where they
       have `flash_attention`;
-    - other layers, as those of KerasHub, if "Attention" is part of the name of their class: the
+    - other layers, such as KerasHub's, if "Attention" is part of the name of their class: the
       results of `keras.layers.Softmax` and `keras.ops.softmax` in their `call`, and the weights
       behind `keras.ops.dot_product_attention`.
 
@@ -60,7 +60,7 @@ def attention_weights(model: keras.layers.Layer, *inputs: Any, **kwargs: Any) ->
     Raises:
         ValueError: no attention layer ran eagerly, or none has weights that can be seen.
     Warns:
-        UserWarning: names the attention layers whose weights are not among the result.
+        UserWarning: names the attention layers whose weights are not in the result.
     Example:
         >>> layer = DotProductAttention(name="attention")
         >>> query, value = np.ones((1, 2, 4), "float32"), np.ones((1, 3, 4), "float32")
@@ -89,7 +89,7 @@ def attention_weights(model: keras.layers.Layer, *inputs: Any, **kwargs: Any) ->
 
 
 def _hidden(model: keras.layers.Layer, weights: dict[str, np.ndarray]) -> list[keras.layers.Layer]:
-    """The attention layers without weights, in themselves, in a part, and in what holds them."""
+    """The attention layers without recorded weights of their own, a sublayer or an outer layer."""
     layers = model._flatten_layers()
     seen = [layer for layer in layers if layer.path in weights]
     covered = {id(part) for layer in seen for part in layer._flatten_layers()}
@@ -112,7 +112,7 @@ def _is_foreign(layer: keras.layers.Layer) -> bool:
 @contextlib.contextmanager
 def _observed() -> Iterator[None]:
     """Has Keras's functions record weights, for the threads that are recording."""
-    if recording.active():  # in a call of this call
+    if recording.active():  # in a nested call
         yield
         return
     replaced: list[tuple[Any, str, Callable[..., Any]]]
@@ -204,8 +204,8 @@ def _product_weights(
 ) -> Tensor:
     """The weights of `keras.ops.dot_product_attention`, `(B, H, T, S)`.
 
-    They are its result for the columns of the identity as values, which have the keys' width since
-    some kernels take no other.
+    They are its result for an identity matrix as values, one part of its columns at a time: some
+    kernels need values of the keys' width.
     """
     length, width = key.shape[1], key.shape[-1]
     identity = np.eye(length, -(-length // width) * width)[:, None]  # (S, 1, n·D)

@@ -151,7 +151,7 @@ class LearnedPositionalEncoding(_PositionalEncoding):
     Call arguments, Returns: those of `SinusoidalPositionalEncoding`.
     Raises:
         ValueError: the inputs' rank is not 3; a position is known to be `max_length` or more, or
-            below 0. If the position is unknown in a graph, its vector is NaN.
+            below 0. In a graph the vector of such a position is NaN.
     Example:
         >>> tuple(LearnedPositionalEncoding(max_length=10)(np.zeros((1, 7, 4), "float32")).shape)
         (1, 7, 4)

@@ -44,7 +44,7 @@ class RelativePositionBias(HeadPositions):
 
     Source: Raffel et al. 2020, arXiv:1910.10683, section 2.1; see `tfattn.biases.relative`. Differs
     from it in that each layer has its own table, while T5's layers share the first layer's. T5 does
-    not divide scores by √D either: `score=DotProductScore(scale=1.0)`.
+    not divide scores by √D: pass `score=DotProductScore(scale=1.0)`.
     """
 
     def __init__(

@@ -37,7 +37,7 @@ class Scaling:
 
     Attributes:
         magnitude: factor of the rotated features.
-        max_cache_length: the length from which on frequencies depend on the length, so that cached
+        max_cache_length: the length above which frequencies depend on the length, so that cached
             keys are not valid; None if they never do.
     """
 
@@ -116,8 +116,8 @@ class dynamic(Scaling):
     Example:
         >>> positions = RotaryPositions(scaling=scalings.dynamic(2.0, original_length=2048))
 
-    Source: no paper; described by Peng et al. 2023, arXiv:2309.00071, section 3.3, without `factor`
-    (1), which is from Hugging Face's transformers.
+    Source: no paper; described by Peng et al. 2023, arXiv:2309.00071, section 3.3, for `factor` 1;
+    the argument is from Hugging Face's transformers.
     """
 
     def __init__(self, factor: float, original_length: int):

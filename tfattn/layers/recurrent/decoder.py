@@ -38,7 +38,7 @@ class RecurrentDecoder(RecurrentStack):
             `AdditiveScore(units)`. Luong's are `BilinearScore()` (general) and, for a memory as
             wide as `units`, `DotProductScore(scale=1.0)` (dot).
         dropout: probability in [0, 1) on the embeddings, between layers and on the output.
-        embedding: a `keras.layers.Embedding` that another layer of the same model class shares.
+        embedding: a `keras.layers.Embedding`, which layers of a subclassed model may share.
             Defaults to a new one.
     Call arguments:
         ids: integers `(B, T)`, the target so far, begin token first; id 0 is padding.

@@ -34,8 +34,8 @@ class RecurrentEncoder(RecurrentStack):
             of their inputs are computed before the loop.
         bidirectional: whether each layer has a second cell that runs backwards.
         dropout: probability in [0, 1) on the embeddings and between layers.
-        embedding: a `keras.layers.Embedding` that another layer of the same model class shares, as
-            in `BahdanauSeq2Seq`. Defaults to a new one.
+        embedding: a `keras.layers.Embedding`, which layers of a subclassed model may share, as in
+            `BahdanauSeq2Seq`. Defaults to a new one.
         seed: int, for the dropouts.
     Call arguments:
         ids: integers `(B, S)`; id 0 is padding.

@@ -31,8 +31,7 @@ class AddNorm(CheckedCall, keras.layers.Layer):
         seed: int, for the dropout.
     Call arguments:
         inputs: float `(B, T, D)`, the inputs of the sublayer.
-        outputs: float `(B, T, D)`, its outputs. Without outputs the layer only normalizes, like
-            `pre_norm`.
+        outputs: float `(B, T, D)`, its outputs. Without outputs the layer only normalizes.
         training: whether dropout is active.
     Returns:
         `(B, T, D)`, with the mask of `inputs`.
