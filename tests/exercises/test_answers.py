@@ -127,8 +127,8 @@ def test_the_first_difference_is_named_by_index_and_both_numbers():
         return np.tri(num_queries, num_keys, dtype=bool)
 
     assert said("causal_mask", causal_mask) == (
-        "causal_mask is not right yet: with num_queries=3, num_keys=5, at index (0, 1), wanted "
-        "True, given False. The inputs: tfattn.exercises.get('causal_mask').cases(0)[1]"
+        "causal_mask is not right yet: with num_queries=3, num_keys=5, at index (0, 1), expected "
+        "True, got False. The inputs: tfattn.exercises.get('causal_mask').cases(0)[1]"
     )
     assert exercises.get("causal_mask").cases(0)[1] == (3, 5)
     assert said("causal_mask", causal_mask, "zh") == (
@@ -140,19 +140,19 @@ def test_the_first_difference_is_named_by_index_and_both_numbers():
 @pytest.mark.parametrize(
     "name, wrong, what",
     [
-        ("split_heads", "tokens before heads", "wanted shape (2, 2, 3, 5), given (2, 3, 2, 5)"),
-        ("causal_mask", "numbers", "wanted dtype boolean, given float64"),
-        ("masked_softmax", "NaN where the length is 0", "wanted 0, given nan"),
-        ("self_attention", "one result", "wanted 2 results, given 1"),
-        ("self_attention", "softmax over queries", "result 1 of 2: at index (0, 0), wanted"),
+        ("split_heads", "tokens before heads", "expected shape (2, 2, 3, 5), got (2, 3, 2, 5)"),
+        ("causal_mask", "numbers", "expected dtype boolean, got float64"),
+        ("masked_softmax", "NaN where the length is 0", "expected 0, got nan"),
+        ("self_attention", "one result", "expected 2 results, got 1"),
+        ("self_attention", "softmax over queries", "result 1 of 2: at index (0, 0), expected"),
         ("masked_softmax", "changes the scores", "it changes its argument `scores` in place"),
-        ("layers_to_connect", "floor", "with length=10, kernel_size=3, wanted 5, given 4"),
+        ("layers_to_connect", "floor", "with length=10, kernel_size=3, expected 5, got 4"),
         (
             "additive_scores",
             "tokens paired, not all pairs",
             "raises ValueError: operands could not",
         ),
-        ("layers_to_connect", "a float", "wanted dtype integer, given float64"),
+        ("layers_to_connect", "a float", "expected dtype integer, got float64"),
     ],
 )
 def test_a_difference_is_told_by_its_kind(name, wrong, what):
@@ -163,9 +163,9 @@ def test_a_difference_is_told_by_its_kind(name, wrong, what):
     "result, what",
     [
         (None, "it returns None: is there a `return`?"),
-        ("abc", "given str, which is no array"),
-        ([[1.0], [2.0, 3.0]], "given list, which is no array"),
-        (np.zeros((2, 3, 5), complex), "given complex128"),
+        ("abc", "got str, which is no array"),
+        ([[1.0], [2.0, 3.0]], "got list, which is no array"),
+        (np.zeros((2, 3, 5), complex), "got complex128"),
     ],
 )
 def test_what_is_no_array_of_numbers_is_named(result, what):
@@ -209,7 +209,7 @@ def test_tensors_of_the_backend_and_lists_are_taken():
     def half(weights, values):
         return keras.ops.cast(keras.ops.matmul(weights, values), "bfloat16")
 
-    assert "wanted" in said("weighted_sums", half)  # of less than four digits
+    assert "expected" in said("weighted_sums", half)  # of less than four digits
 
 
 # What users call.

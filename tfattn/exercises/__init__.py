@@ -1,7 +1,7 @@
 """Exercises on attention that check themselves, in English and Chinese.
 
 An exercise is a function to write. Its checker calls it with fresh random inputs, compares each
-result with that of a few lines of NumPy, and says the first difference.
+result with that of a few lines of NumPy, and reports the first difference.
 
     python -m tfattn.exercises                        # lists them
     python -m tfattn.exercises open masked_softmax    # writes masked_softmax.py, to be filled in
@@ -71,8 +71,8 @@ def check(
         name: one of `names()`.
         function: the answer: from the arguments of the exercise, NumPy arrays and numbers, to
             arrays of NumPy or tensors of Keras's backend.
-        language: of the sentence: "en" or "zh".
-        seed: of the inputs. Defaults to another one for each call.
+        language: language of the sentence, "en" or "zh".
+        seed: seed of the inputs. Defaults to a new one for each call.
     Returns:
         Whether the answer is right.
     Raises:
@@ -81,8 +81,8 @@ def check(
         >>> def causal_mask(num_queries, num_keys):
         ...     return np.tri(num_queries, num_keys) > 0
         >>> tfattn.exercises.check("causal_mask", causal_mask, seed=0)
-        causal_mask is not right yet: with num_queries=3, num_keys=5, at index (0, 1), wanted True,
-        given False. The inputs: tfattn.exercises.get('causal_mask').cases(0)[1]
+        causal_mask is not right yet: with num_queries=3, num_keys=5, at index (0, 1), expected True,
+        got False. The inputs: tfattn.exercises.get('causal_mask').cases(0)[1]
         False
     """
     exercise = get(name)

@@ -25,7 +25,7 @@ def _parser() -> argparse.ArgumentParser:
     language: dict[str, Any] = {
         "choices": LANGUAGES,
         "default": "en",
-        "help": "of all texts (default: en)",
+        "help": "language of all texts (default: en)",
     }
     parser.add_argument("--language", **language)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
@@ -42,7 +42,8 @@ def _parser() -> argparse.ArgumentParser:
         elif name != "list":
             command.add_argument("name", metavar="NAME")
         if name == "hint":
-            command.add_argument("--number", type=int, default=1, help="how many (default: 1)")
+            words = "number of hints (default: 1)"
+            command.add_argument("--number", type=int, default=1, help=words)
     return parser
 
 
@@ -75,7 +76,7 @@ def _check(target: str, language: str) -> bool:
     if not target.endswith(".py"):
         get(target)
     if not path.is_file():
-        raise ValueError(f"{path} is not there; `open {path.stem}` writes it")
+        raise ValueError(f"{path} does not exist; `open {path.stem}` writes it")
     try:
         found = runpy.run_path(str(path))
     except (Exception, SystemExit) as error:  # the file's own
@@ -93,10 +94,10 @@ def _check(target: str, language: str) -> bool:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs a command and returns its exit status: 0, or 1 if an answer is wrong or an error came.
+    """Runs a command and returns its exit status: 0, or 1 for a wrong answer or an error.
 
     Args:
-        arguments: of the command line. Defaults to `sys.argv[1:]`.
+        arguments: arguments of the command line. Defaults to `sys.argv[1:]`.
     """
     options = _parser().parse_args(arguments)
     write_utf8()

@@ -1,4 +1,4 @@
-"""What the oracles share: random arrays and the softmax."""
+"""Shared by the oracles: random arrays and the softmax."""
 
 import numpy as np
 
@@ -14,6 +14,6 @@ def softmax(scores: np.ndarray, visible: np.ndarray | None = None) -> np.ndarray
     if visible is not None:
         scores = np.where(visible, scores, -np.inf)
     top = scores.max(axis=-1, keepdims=True)
-    powers = np.exp(scores - np.where(np.isfinite(top), top, 0.0))
-    total = powers.sum(axis=-1, keepdims=True)
-    return powers / np.where(total == 0, 1.0, total)
+    exponentials = np.exp(scores - np.where(np.isfinite(top), top, 0.0))
+    total = exponentials.sum(axis=-1, keepdims=True)
+    return exponentials / np.where(total == 0, 1.0, total)

@@ -1,4 +1,4 @@
-"""Compares an answer with the oracle of its exercise, and says the first difference."""
+"""Compares an answer with the oracle of its exercise, and reports the first difference."""
 
 import copy
 import secrets
@@ -14,7 +14,7 @@ _KINDS = {"b": "boolean", "i": "integer", "u": "integer", "f": "float"}
 _NOT_RIGHT = Text("{name} is not right yet: {what}.", "{name} 还不正确：{what}。")
 _WHERE = Text("with {inputs}, {what}", "输入为 {inputs} 时，{what}")
 _INPUTS = Text(" The inputs: ", "这组输入：")
-_WHAT = {
+_MESSAGES = {
     "empty": Text(
         "its body is still to be written (it raises NotImplementedError)",
         "函数体还没有写（引发了 NotImplementedError）",
@@ -31,21 +31,21 @@ _WHAT = {
         "输入不同、答案也应不同，返回值却总是一样；答案要由输入算出",
     ),
     "number": Text(
-        "wanted {wanted} results, given {given}", "应返回 {wanted} 个结果，得到 {given} 个"
+        "expected {wanted} results, got {given}", "应返回 {wanted} 个结果，得到 {given} 个"
     ),
-    "array": Text("{which}given {given}, which is no array", "{which}得到 {given}，不是数组"),
+    "array": Text("{which}got {given}, which is no array", "{which}得到 {given}，不是数组"),
     "shape": Text(
-        "{which}wanted shape {wanted}, given {given}", "{which}形状应为 {wanted}，得到 {given}"
+        "{which}expected shape {wanted}, got {given}", "{which}形状应为 {wanted}，得到 {given}"
     ),
     "kind": Text(
-        "{which}wanted dtype {wanted}, given {given}",
+        "{which}expected dtype {wanted}, got {given}",
         "{which}数据类型应为 {wanted}，得到 {given}",
     ),
     "value": Text(
-        "{which}at index {index}, wanted {wanted}, given {given}",
+        "{which}at index {index}, expected {wanted}, got {given}",
         "{which}下标 {index} 处应为 {wanted}，得到 {given}",
     ),
-    "scalar": Text("{which}wanted {wanted}, given {given}", "{which}应为 {wanted}，得到 {given}"),
+    "scalar": Text("{which}expected {wanted}, got {given}", "{which}应为 {wanted}，得到 {given}"),
     "which": Text("result {number} of {count}: ", "第 {number} 个结果（共 {count} 个）："),
 }
 
@@ -54,15 +54,15 @@ _OF_VALUES = ("number", "array", "shape", "kind", "value", "scalar")
 
 
 class _Fault(NamedTuple):
-    """A key of `_WHAT` with the facts for its text."""
+    """A key of `_MESSAGES` with the values for its text."""
 
     key: str
     facts: dict[str, Any]
 
     def words(self, language: str) -> str:
         which = self.facts.get("which")
-        which = _WHAT["which"].of(language).format(**which) if which else ""
-        return _WHAT[self.key].of(language).format(**{**self.facts, "which": which})
+        which = _MESSAGES["which"].of(language).format(**which) if which else ""
+        return _MESSAGES[self.key].of(language).format(**{**self.facts, "which": which})
 
 
 def fault(
@@ -152,7 +152,7 @@ def _difference_of_one(
 
 
 def _array(given: Any) -> np.ndarray | None:
-    """A result as a NumPy array; None for what is none."""
+    """A result as a NumPy array; None if it is not an array."""
     try:
         if hasattr(given, "dtype") and not isinstance(given, np.ndarray | np.generic):
             import keras
@@ -160,7 +160,7 @@ def _array(given: Any) -> np.ndarray | None:
             if keras.ops.is_tensor(given):
                 given = keras.ops.convert_to_numpy(given)
         array = np.asarray(given)
-    except Exception:  # of a ragged list, or of another library's tensor
+    except Exception:  # a ragged list, or another library's tensor
         return None
     if str(array.dtype) == "bfloat16":
         array = array.astype("float32")
@@ -201,7 +201,7 @@ def _is_constant(
     try:
         with np.errstate(all="ignore"):
             results = [function(*copy.deepcopy(inputs)) for inputs in cases]
-    except (Exception, SystemExit):  # of a later case
+    except (Exception, SystemExit):  # raised in a later case
         return False
     wanted = [exercise.oracle(*inputs) for inputs in cases]
     return _all_equal(results) and not _all_equal(wanted)

@@ -1,4 +1,4 @@
-"""Training and decoding token by token, and choices that are hard."""
+"""Training and decoding token by token, and hard attention."""
 
 import numpy as np
 
@@ -39,7 +39,7 @@ def _logits(rng: np.random.Generator) -> Cases:
             "Divide by the number of real tokens, not by B · T.", "除以真实词元的个数，不是 B · T。"
         ),
         Text(
-            "log softmax is the logits less the log of the sum of their powers.",
+            "log softmax is the logits less the log of the sum of their exponentials.",
             "softmax 的对数等于 logits 减去指数之和的对数。",
         ),
         Text(
@@ -126,11 +126,11 @@ def _parts(rng: np.random.Generator) -> Cases:
         """
         Attention to many keys can be computed part by part. A part gives for T queries its outputs
         (T, D), weighted means over its own keys, and log_sums (T,): the log of the sum of the
-        powers of its scores. From two parts, a and b, return two results, as if all keys had been
-        in one part: the outputs (T, D) and the log_sums (T,).
+        exponentials of its scores. From two parts, a and b, return two results, as if all keys had
+        been in one part: the outputs (T, D) and the log_sums (T,).
 
-        A query that sees no key of a part has there an output of 0 and a log sum of -inf; where it
-        sees none of both, so has the result. Log sums can be as large as a few hundred.
+        A query that sees no key of a part has an output of 0 and a log sum of -inf there. If it
+        sees no key of either part, the result is 0 and -inf too. Log sums can be several hundred.
         """,
         """
         对很多键的注意力可以一部分一部分地算。一部分对 T 个查询给出：
@@ -143,7 +143,7 @@ def _parts(rng: np.random.Generator) -> Cases:
         """,
     ),
     hints=(
-        Text("A part weighs as much as its sum of powers.", "一部分的权重是它的指数之和。"),
+        Text("The weight of a part is its sum of exponentials.", "一部分的权重是它的指数之和。"),
         Text(
             "Take the larger of both log sums away before `np.exp`, and add it again at the end.",
             "用 `np.exp` 之前先减去两个 log_sum 中较大的一个，最后再加回来。",
@@ -225,7 +225,7 @@ def _probabilities(rng: np.random.Generator) -> Cases:
         """
         Nucleus sampling (top p) draws the next token from few: the most probable ones, as few as
         together have a probability of at least `mass`. Return the probabilities (V,) of all tokens
-        for this draw: 0 for the others, and those that are kept in their ratio, with the sum 1.
+        for this draw: 0 for the others; the kept ones keep their ratios and sum to 1.
         """,
         """
         核采样（top p）只从少数词元中抽取下一个词元：按概率从大到小取，
@@ -294,8 +294,8 @@ def _rewards(rng: np.random.Generator) -> Cases:
     statement=Text(
         """
         Hard attention drew the key `choice` with the softmax of the scores (S,) and earned
-        `reward`. REINFORCE estimates the gradient of the expected reward by the scores as
-        (reward - baseline) times the gradient of log p(choice) by the scores. Return it, (S,).
+        `reward`. REINFORCE estimates the gradient of the expected reward with respect to the
+        scores as (reward - baseline) times that of log p(choice). Return it, (S,).
         """,
         """
         硬注意力按评分 (S,) 的 softmax 抽到了键 choice，得到奖励 reward。
@@ -309,7 +309,7 @@ def _rewards(rng: np.random.Generator) -> Cases:
             "log p(choice) 等于被选中的评分减去一个和的对数。",
         ),
         Text(
-            "Its derivative by a score is 1 or 0, less that key's probability.",
+            "Its derivative with respect to a score is 1 or 0, less that key's probability.",
             "它对某个评分的导数是 1 或 0，减去那个键的概率。",
         ),
     ),

@@ -1,4 +1,4 @@
-"""An exercise: what is to be written, hints, random inputs, and the answer in NumPy."""
+"""An exercise: its statement, hints, random inputs, and the answer in NumPy."""
 
 import inspect
 import textwrap
@@ -54,11 +54,11 @@ class Exercise(NamedTuple):
     """A function to write, and what is needed to explain and to check it.
 
     Attributes:
-        name: of the function.   tutorial: name of its page, such as "masked_attention".
+        name: name of the function.   tutorial: name of its page, such as "masked_attention".
         title, statement: in both languages.   hints: from a nudge to nearly the answer.
         draw: from a random generator to several tuples of inputs.
         oracle: the answer in NumPy; its arguments are those of the function.
-        tolerance: how far a number may be off, relative to 1 plus its size; a 0 may not.
+        tolerance: maximum error of a number, relative to 1 plus its magnitude; a 0 must be exact.
     Example:
         >>> tfattn.exercises.get("split_heads").hints[0].en
         'In memory, the features of a token lie side by side: first those of head 0.'

@@ -84,8 +84,8 @@ def _groups(rng: np.random.Generator) -> Cases:
     title=Text("Heads that share their keys", "共用键的头"),
     statement=Text(
         """
-        In grouped-query attention, neighboring heads of queries share one head of keys. Of G heads
-        of keys (B, G, S, D) make num_heads = H heads (B, H, S, D), where H is a multiple of G: the
+        In grouped-query attention, neighboring heads of queries share one head of keys. From G key
+        heads (B, G, S, D) make num_heads = H heads (B, H, S, D), where H is a multiple of G: the
         first H / G heads have the keys of head 0, the next H / G those of head 1, and so on.
         """,
         """

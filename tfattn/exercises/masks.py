@@ -100,7 +100,7 @@ def _windows(rng: np.random.Generator) -> Cases:
             "The distance from key to query is at least 0 and less than size.",
             "从键到查询的距离不小于 0，且小于 size。",
         ),
-        Text("It is a causal mask without an older one.", "它是一个因果掩码去掉更早的部分。"),
+        Text("It is a causal mask without its older part.", "它是一个因果掩码去掉更早的部分。"),
     ),
     draw=_windows,
 )

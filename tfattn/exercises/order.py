@@ -82,12 +82,12 @@ def _tokens_at(rng: np.random.Generator) -> Cases:
     title=Text("Rotary positions", "旋转位置编码"),
     statement=Text(
         """
-        Rotary positions turn pairs of features. In x (T, D), features 2j and 2j + 1 are the point
-        (a, b) of a plane. For a token at position p turn it by the angle p / 10000^(2j / D):
+        Rotary positions rotate pairs of features. In x (T, D), features 2j and 2j + 1 are the point
+        (a, b) of a plane. For a token at position p rotate it by the angle p / 10000^(2j / D):
 
             a cos - b sin,   a sin + b cos
 
-        Return the turned tokens (T, D); positions are (T,).
+        Return the rotated tokens (T, D); positions are (T,).
         """,
         """
         旋转位置编码让成对的特征旋转。x (T, D) 中，特征 2j 与 2j + 1 是平面上的点 (a, b)。

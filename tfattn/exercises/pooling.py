@@ -19,9 +19,9 @@ def _one_query(rng: np.random.Generator) -> Cases:
     title=Text("Attention pooling", "注意力汇聚"),
     statement=Text(
         """
-        One query (D,) asks S keys (S, D), each of which has a value (S, E). The score of a key is
-        its dot product with the query, divided by the square root of D. The softmax of the scores
-        gives the weights. Return the weighted mean of the values, (E,).
+        One query (D,) attends to S keys (S, D), each of which has a value (S, E). The score of a
+        key is its dot product with the query, divided by the square root of D. The softmax of the
+        scores gives the weights. Return the weighted mean of the values, (E,).
 
         Scores can be as large as several thousand.
         """,
@@ -81,11 +81,11 @@ def _points(rng: np.random.Generator) -> Cases:
             "`queries[:, None] - keys` 是所有的差。",
         ),
         Text(
-            "Dividing powers by their sum is a softmax. What are its scores?",
+            "Dividing exponentials by their sum is a softmax. What are its scores?",
             "指数除以它们的和就是 softmax。它的评分是什么？",
         ),
         Text(
-            "Far away all powers round to 0, and 0 / 0 is NaN: subtract each row's maximum first.",
+            "Far away all exponentials are 0, and 0 / 0 is NaN: subtract each row's maximum first.",
             "距离很远时指数全都变成 0，而 0 / 0 是 NaN：先减去每一行的最大值。",
         ),
     ),
@@ -111,7 +111,7 @@ def _own_points(rng: np.random.Generator) -> Cases:
         (N, N): row i has the weights for the prediction at x[i], proportional to exp(-u² / 2) with
         u = (x[i] - x[j]) / bandwidth. No point has a weight for itself, and each row sums to 1.
 
-        N is at least 2. The bandwidth can be small beside the distances of the points.
+        N is at least 2. The bandwidth can be small compared with the distances of the points.
         """,
         """
         N 个点 x (N,) 中的每一点，都由其余各点来预测。返回高斯核的权重 (N, N)：
@@ -174,7 +174,7 @@ def _near_and_far(rng: np.random.Generator) -> Cases:
 
 @exercise(
     tutorial="kernel_regression_tool",
-    title=Text("A kernel that ends", "有限支撑的核"),
+    title=Text("A kernel with bounded support", "有限支撑的核"),
     statement=Text(
         """
         The Epanechnikov kernel weighs a key by 1 - u², where u = (query - key) / bandwidth, and by

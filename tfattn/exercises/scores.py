@@ -11,7 +11,7 @@ def _scores_and_lengths(rng: np.random.Generator) -> Cases:
         scores = floats(rng, batch, queries, keys)
         yield scores, rng.integers(1, keys, size=batch).astype("int32")
     scores = 300 * floats(rng, 2, 3, 5)
-    scores[1, :, 4] = 1000  # of a key that is hidden
+    scores[1, :, 4] = 1000  # a hidden key
     yield scores, np.array([5, 2], "int32")
     yield floats(rng, 3, 2, 5), np.array([3, 0, 5], "int32")
     yield floats(rng, 2, 3, 5) - 1000, np.array([4, 2], "int32")
@@ -110,7 +110,7 @@ def _attention(rng: np.random.Generator) -> Cases:
     mask[0, 1] = False
     yield query, key, value, mask
     large, mask = value.copy(), np.ones((2, 3, 5), bool)
-    large[0, 1], mask[0, 2, 1] = 1e30, False  # seen by other queries
+    large[0, 1], mask[0, 2, 1] = 1e30, False  # visible to other queries
     yield query, key, large, mask
     mask = np.broadcast_to(np.arange(5) < 3, (2, 3, 5)).copy()
     yield query, key, np.where(mask[:, 0, :, None], value, np.float32("nan")), mask
@@ -170,11 +170,11 @@ def _states(rng: np.random.Generator) -> Cases:
     title=Text("The context of Bahdanau's decoder", "Bahdanau 解码器的上下文变量"),
     statement=Text(
         """
-        Before each word the decoder asks the encoder's outputs, memory (B, S, Dm), with its state
-        (B, Ds). The score of a place is v · tanh(state w_state + memory w_memory), with w_state
-        (Ds, U), w_memory (Dm, U), v (U,). Places from lengths[b] on are padding, with weights of 0;
-        lengths (B,) are at least 1. Return two results: the context, which is the weighted mean of
-        memory, (B, Dm), and the weights (B, S).
+        Before each word the decoder attends to the encoder's outputs, memory (B, S, Dm), by its
+        state (B, Ds). The score of a place is v · tanh(state w_state + memory w_memory), with
+        w_state (Ds, U), w_memory (Dm, U), v (U,). Places from lengths[b] on are padding, with
+        weights of 0; lengths (B,) are at least 1. Return two results: the context, which is the
+        weighted mean of memory, (B, Dm), and the weights (B, S).
         """,
         """
         写每个词之前，解码器用自己的隐状态 state (B, Ds) 查询编码器的输出
