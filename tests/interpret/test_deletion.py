@@ -78,7 +78,7 @@ def test_a_measure_may_be_a_scalar_tensor():
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ({"measure": None}, "`measure` must be a function of what is deleted"),
+        ({"measure": None}, "`measure` must be a function of the deleted candidates"),
         ({"measure": lambda gone: "abc"}, "`measure` must return a number"),
         ({"measure": lambda gone: float("nan")}, "`measure` must be a finite number"),
         ({"importance": SCORES * np.nan}, "`importance` must hold finite numbers"),

@@ -254,7 +254,7 @@ def of_one_head():
         ),
         (lambda: enter(stack()[0], {"layer_0": -1}), r"must be at least 0 and below 4"),
         (lambda: enter(stack()[0], {"layer_0": 0.5}), r"`heads\['layer_0'\]` must hold integers"),
-        (lambda: enter(stack()[0], ["layer_0"]), r"`heads` must be a dict by name"),
+        (lambda: enter(stack()[0], ["layer_0"]), r"`heads` must be a dict with names as keys"),
         (
             lambda: head_importance(stack()[0], TOKENS, lambda output: output),
             r"head_importance: `objective` must return a tensor `\(\)` or `\(B,\)`",

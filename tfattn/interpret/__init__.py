@@ -1,7 +1,7 @@
-"""What attention weights and heads do in a model, and a test of how far to believe it.
+"""The importance of tokens and heads in a model, and a test of that importance.
 
-Weights of a model come from `tfattn.attention_weights`. What these functions name, a word or a
-head, `deletion_test` takes away, and beside it as many at random.
+Weights of a model come from `tfattn.attention_weights`. `deletion_test` deletes the most important
+tokens or heads, and compares the result with random deletions.
 """
 
 from tfattn.interpret.deletion import DeletionTest, deletion_test

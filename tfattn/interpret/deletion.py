@@ -1,4 +1,4 @@
-"""A test of what was named as important: it is deleted, beside random deletions."""
+"""A test of importance: deletes the most important candidates, and as many at random."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -18,10 +18,10 @@ class DeletionTest:
     """The result of `deletion_test`.
 
     Attributes:
-        deleted: what was named and deleted, as `measure` received it.
-        intact: the measure with nothing deleted.
-        named: the measure with what was named deleted.
-        random: `(R,)`, the measure with as many deleted at random.
+        deleted: the most important candidates, in the form that `measure` received.
+        intact: the measure without a deletion.
+        named: the measure without the most important candidates.
+        random: `(R,)`, the measure without as many random candidates.
     """
 
     deleted: Any
@@ -31,11 +31,11 @@ class DeletionTest:
 
     @property
     def p_value(self) -> float:
-        """How often a random deletion changes at least as much as that of what was named.
+        """The share of random deletions that change the measure at least as much.
 
             p = (1 + number of random deletions with |random − intact| ≥ |named − intact|) / (1 + R)
 
-        Near 0.5 the importance is worth no more than a draw.
+        Near 0.5 the importance is no better than a random one.
         """
         changes = np.abs(self.random - self.intact) >= abs(self.named - self.intact)
         return float((1 + np.sum(changes)) / (1 + len(self.random)))
@@ -43,8 +43,8 @@ class DeletionTest:
     def __str__(self) -> str:
         random = f"{self.random.mean():.4g} ({self.random.min():.4g} to {self.random.max():.4g})"
         return (
-            f"intact {self.intact:.4g}, without what was named {self.named:.4g}, "
-            f"without as many at random {random}, p = {self.p_value:.2g}"
+            f"intact: {self.intact:.4g}, without the most important: {self.named:.4g}, "
+            f"without as many at random: {random}, p = {self.p_value:.2g}"
         )
 
 
@@ -57,40 +57,40 @@ def deletion_test(
     num_random: int = 20,
     seed: int | None = 0,
 ) -> DeletionTest:
-    """Deletes what is most important, and beside it as many at random.
+    """Deletes the most important heads or tokens, and for comparison as many at random.
 
-    An importance that is worth something names what the model needs: without it, the measure
-    changes more than without as many others. The test holds for this way of deleting alone, and a
-    model may never have seen inputs of that kind (Hooker et al. 2019, arXiv:1806.10758).
+    If an importance is meaningful, the measure changes more without the most important candidates
+    than without as many others. The result holds only for this kind of deletion, and perhaps the
+    model was not trained on such inputs (Hooker et al. 2019, arXiv:1806.10758).
 
     Args:
-        measure: function from what is deleted to a number, such as a loss or a score. For heads it
-            receives a dict from the layer to the numbers of its heads, as `without_heads` takes it;
-            for tokens a bool array in the shape of `importance`, True = deleted.
+        measure: function from the deleted candidates to a number, such as a loss or a score. For
+            heads it receives a dict from the layer to the numbers of its heads, as `without_heads`
+            takes it; for tokens a bool array in the shape of `importance`, True = deleted.
         importance: of heads, a dict from the layer to `(H,)`, as from `head_importance`, ranked
             over all layers; or of tokens, `(T,)`, or `(B, T)`, ranked in each row.
-        size: positive int, how many are deleted, of tokens in each row. Where a row has no more
-            candidates than that, all of them are.
-        candidates: bool, in the structure of `importance`: what may be deleted, such as no padding.
-            Defaults to all.
+        size: positive int, the number of deleted heads, or of deleted tokens per row. A row with
+            no more candidates loses all of them.
+        candidates: bool, in the structure of `importance`: True = may be deleted, False for example
+            for padding. Defaults to all.
         num_random: positive int R, the number of random deletions.
-        seed: int, of the random deletions; None for others in each call. Defaults to 0.
+        seed: int, seed of the random deletions; None for a new one per call. Defaults to 0.
     Returns:
-        `DeletionTest` with the measures and a p-value; `str` of it is a sentence.
+        `DeletionTest` with the measures and a p-value; `str` describes them.
     Raises:
         ValueError: `measure` returns no finite number, `importance` holds no finite numbers,
-            `candidates` does not fit it, or nothing would be left to choose by `size`.
+            `candidates` does not fit it, or `size` leaves nothing to choose.
     Example:
         >>> counts = np.array([5.0, 1.0, 1.0, 1.0])
         >>> test = tfattn.interpret.deletion_test(lambda gone: counts[~gone].sum(), counts, size=1)
         >>> print(test.intact, test.named, test.deleted)
         8.0 3.0 [ True False False False]
 
-    Source: erasure, Li, Monroe and Jurafsky 2016, arXiv:1612.08220; beside random deletions, as in
+    Source: erasure, Li, Monroe and Jurafsky 2016, arXiv:1612.08220; compared with random deletions,
     Serrano and Smith 2019, arXiv:1906.03731.
     """
     if not callable(measure):
-        _checks.fail(_WHO, "measure", "be a function of what is deleted", measure)
+        _checks.fail(_WHO, "measure", "be a function of the deleted candidates", measure)
     size = _checks.positive_int(_WHO, "size", size)
     num_random = _checks.positive_int(_WHO, "num_random", num_random)
     generator = np.random.default_rng(_checks.seed(_WHO, seed))
@@ -155,7 +155,7 @@ def _allowed(candidates: Any, importance: Any, shape: tuple[int, ...]) -> np.nda
 
 
 def _largest(numbers: np.ndarray, allowed: np.ndarray, size: int) -> np.ndarray:
-    """Which are the largest of each row, among the allowed ones: bool."""
+    """Whether each number is one of the `size` largest allowed ones of its row."""
     order = np.argsort(-np.where(allowed, numbers, -np.inf), axis=-1, kind="stable")
     chosen = np.zeros(numbers.shape, bool)
     np.put_along_axis(chosen, order[..., :size], True, axis=-1)
@@ -163,7 +163,7 @@ def _largest(numbers: np.ndarray, allowed: np.ndarray, size: int) -> np.ndarray:
 
 
 def _as_given(deleted: np.ndarray, importance: Any) -> Any:
-    """What is deleted, as `measure` receives it."""
+    """The deletions in the form that `measure` receives."""
     if not isinstance(importance, Mapping):
         return deleted
     ends = np.cumsum([len(layer) for layer in importance.values()])[:-1]

@@ -1,4 +1,4 @@
-"""Gradients with respect to what the heads of a model give to their output maps."""
+"""Gradients with respect to the outputs of a model's heads, before the output map."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
@@ -18,8 +18,8 @@ class HeadCall(NamedTuple):
     """One call of an attention layer.
 
     Attributes:
-        outputs: `(B, T, H, V)`, what the heads give to the output map.
-        gradient: likewise, the gradient with respect to that.
+        outputs: `(B, T, H, V)`, the outputs of the heads, before the output map.
+        gradient: `(B, T, H, V)`, the gradient with respect to `outputs`.
         values: `(B, S, G, V)`, the values of G key heads; None if no map of values ran.
         gate: `(B, T, H, V)`, by which the outputs were multiplied; None without a gate.
     """
@@ -47,13 +47,13 @@ def calls_of_heads(
     The model runs twice: once for the outputs of the heads, and once with zeros added to them,
     whose gradients are wanted.
     """
-    notes = [{name: _Notes() for name in _MAPS} for _ in layers]
+    recorders = [{name: _Recorder() for name in _MAPS} for _ in layers]
     with contextlib.ExitStack() as stack:
-        for layer, noted in zip(layers, notes, strict=True):
+        for layer, recorded in zip(layers, recorders, strict=True):
             for name in _MAPS:
-                stack.enter_context(_computed(linear_map(layer, name), noted[name]))
+                stack.enter_context(_computed(linear_map(layer, name), recorded[name]))
         model(inputs, training=False)
-    outputs = [each["output_dense"].inputs for each in notes]
+    outputs = [each["output_dense"].inputs for each in recorders]
 
     def total(zeros: list[Tensor]) -> Tensor:
         remaining = iter(zeros)
@@ -63,25 +63,26 @@ def calls_of_heads(
                 stack.enter_context(_computed(linear_map(layer, "output_dense"), adding))
             result = objective(model(inputs, training=False))
         if not ops.is_tensor(result) or len(result.shape) > 1:
-            _checks.fail(who, "objective", "return a tensor `()` or `(B,)` (by keras.ops)", result)
+            expected = "return a tensor of shape () or (B,), by keras.ops"
+            _checks.fail(who, "objective", expected, result)
         return ops.sum(ops.cast(result, "float32"))
 
     zeros = [ops.zeros_like(x) for calls in outputs for x in calls]
     gradients = iter(_gradients(who, total, zeros))
     found = []
-    for noted, calls in zip(notes, outputs, strict=True):
+    for recorded, calls in zip(recorders, outputs, strict=True):
         columns = (
             calls,
             [next(gradients) for _ in calls],
-            noted["value_dense"].of(len(calls)),
-            noted["gate_dense"].of(len(calls)),
+            recorded["value_dense"].of(len(calls)),
+            recorded["gate_dense"].of(len(calls)),
         )
         found.append([HeadCall(*map(_array, row)) for row in zip(*columns, strict=True)])
     return found
 
 
-class _Notes:
-    """Notes inputs and outputs of the calls of a linear map."""
+class _Recorder:
+    """Records inputs and outputs of the calls of a linear map."""
 
     def __init__(self) -> None:
         self.inputs: list[Tensor] = []

@@ -26,7 +26,7 @@ def without_heads(
     The rows of the output map that belong to these heads are 0 in the scope. Compiled functions,
     such as those of `predict` and of searches, read them too. Afterwards the model is as it was,
     also after an error. Do not train in the scope, nor use the model in another thread, which would
-    miss the heads too. Needs the memory of these maps once more.
+    miss the heads too. The scope needs memory for a copy of these maps.
 
     It works for `MultiHeadAttention` of this package, for `keras.layers.MultiHeadAttention` and
     `GroupQueryAttention`, and for attention layers of KerasHub with an output map of the same form.
@@ -92,7 +92,7 @@ def head_importance(
     Args:
         model: a model or layer, called as `model(inputs, training=False)`, three times. The layers
             are those of `without_heads`.
-        inputs: what the model is called with.
+        inputs: the inputs of the model.
         objective: function from the output of the model to `(B,)`, a number for each row, such as
             its loss, or to their sum. A mean over the rows would divide the importance by B.
     Returns:
@@ -128,16 +128,16 @@ def gradient_times_attention(
 
         result[h, t, s] = weights[h, t, s] · ∂ objective / ∂ weights[h, t, s]
 
-    To first order it is the change of the objective without this weight, if the others stayed as
-    they are, so unlike the weights it depends on the values and on the objective. What residual
-    connections pass on is not in it.
+    To first order it is this weight's contribution to the objective: without the weight, and with
+    the others unchanged, the objective is less by as much. Unlike the weights it depends on the
+    values and the objective. It does not contain the residual connections.
 
     Args:
         model, inputs, objective: as for `head_importance`.
     Returns:
         dict from the path of each layer to `(B, H, T, S)`, as from `tfattn.attention_weights`.
     Raises:
-        ValueError: as for `head_importance`; or weights or values of a layer cannot be seen.
+        ValueError: as for `head_importance`; or weights or values of a layer cannot be recorded.
     Example:
         >>> model = TransformerEncoderBlock(num_heads=2, hidden_dim=8, name="block")
         >>> tokens = np.ones((1, 3, 4), "float32")
@@ -156,19 +156,19 @@ def gradient_times_attention(
     for layer, calls in found.items():
         for number, call in enumerate(calls):
             path = f"{layer}:{number}" if number else layer
-            seen, values = weights.get(path), call.values
+            recorded, values = weights.get(path), call.values
             if (
-                seen is None
+                recorded is None
                 or values is None
-                or not seen.ndim == values.ndim == call.outputs.ndim == 4
+                or not recorded.ndim == values.ndim == call.outputs.ndim == 4
             ):
-                expected = "have layers of (B, T, D) whose weights and values can be seen"
+                expected = "have layers of (B, T, D) whose weights and values can be recorded"
                 _checks.fail(who, "model", expected, path)
             gradient = call.gradient if call.gate is None else call.gradient * call.gate
-            # A key head belongs to H/G heads in a row.
+            # A key head belongs to H / G consecutive heads.
             groups = call.outputs.shape[2] // values.shape[2]
             values = np.repeat(values, groups, axis=2)
-            result[path] = seen * np.einsum("bthv,bshv->bhts", gradient, values)
+            result[path] = recorded * np.einsum("bthv,bshv->bhts", gradient, values)
     return result
 
 
@@ -216,7 +216,7 @@ def _check_model(who: str, model: Any) -> None:
 
 
 def _joins_heads(layer: Any) -> bool:
-    """Whether this maps `(..., H, V)` to `(..., E)` by a kernel `(H, V, E)`, as it is."""
+    """Whether this maps `(..., H, V)` to `(..., E)` by an unquantized `(H, V, E)` without LoRA."""
     if not isinstance(layer, keras.layers.EinsumDense) or not layer.built:
         return False
     inputs, kernel, _ = layer.equation.replace("->", ",").split(",")

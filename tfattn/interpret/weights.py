@@ -21,13 +21,12 @@ def attention_rollout(weights: Mapping[str, ArrayLike], residual: float = 0.5) -
 
     Args:
         weights: the weights `(B, H, T, T)` or `(B, T, T)` of the layers of one stack, from the
-            first layer to the last, as `tfattn.attention_weights` returns them. Of a model with an
-            encoder and a decoder, select the paths of one of them, without cross-attention.
-        residual: number in [0, 1), the share of a token that goes past the attention. Defaults to
-            0.5.
+            first layer to the last, as `tfattn.attention_weights` returns them. For a model with
+            an encoder and a decoder, select the paths of one of them, without cross-attention.
+        residual: number in [0, 1), the weight of the residual connection. Defaults to 0.5.
     Returns:
         `(B, T, T)`, float64: in row t the shares of the inputs in token t of the last layer. Each
-        row sums to 1. A query that attends to nothing is passed on.
+        row sums to 1. A query that attends to nothing is copied.
     Raises:
         ValueError: the weights are not those of self-attention over the same tokens, or `residual`
             is outside of [0, 1).
