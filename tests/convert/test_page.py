@@ -256,13 +256,13 @@ def test_greedy_search_and_beams_write_what_python_writes(exported, search, js):
 @pytest.mark.parametrize("exported", ["words", "subwords"], indirect=True)
 def test_a_head_that_is_off_adds_nothing_and_a_hidden_token_is_as_padding(exported, js):
     model, ids = rounded(exported.model, exported.path), exported.source.encode(exported.texts[0])
-    off = ["encoder 0 1", "decoder 1 0", "between 0 1"]
+    off = ["encoder 0 1", "decoder 1 0", "cross 0 1"]
     options = f"{{ hidden: new Set([1]), off: new Set({off}) }}"
     tokens, logits = js(STEPS.replace("OPTIONS", options), ids)
     for name in off:
         side, layer, head = name.split()
         block = getattr(model, "encoder" if side == "encoder" else "decoder").blocks[int(layer)]
-        part = block.cross_attention if side == "between" else block.self_attention
+        part = block.cross_attention if side == "cross" else block.self_attention
         kernel = numpy(part.output_dense.kernel).copy()  # (H, P, D)
         kernel[int(head)] = 0
         part.output_dense.kernel.assign(kernel)

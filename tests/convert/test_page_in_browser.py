@@ -106,7 +106,7 @@ def test_all_weights_are_those_of_the_model(opened, model):
     for view, part in (
         ("encoder", "encoder/block_{}/self_attention"),
         ("decoder", "decoder/block_{}/self_attention"),
-        ("between", "decoder/block_{}/cross_attention"),
+        ("cross", "decoder/block_{}/cross_attention"),
     ):
         for layer in range(LAYERS):
             found = page.evaluate(f"attentionOf('{view}', {layer}).weights")  # (T, H, S)
@@ -158,7 +158,7 @@ def test_a_head_is_switched_off_and_a_token_hidden_and_both_are_undone(opened):
     assert page.locator("#before").inner_text() == whole
     changed = page.evaluate(
         """() => targetWords.decode(tokensOf(new Tree(model, state.source.map(({ id }) => id), {
-          hidden: new Set([1]), off: new Set(["between 1 0", "between 1 1", "between 1 2"]),
+          hidden: new Set([1]), off: new Set(["cross 1 0", "cross 1 1", "cross 1 2"]),
         }).greedy()))"""
     )
     assert page.locator("#after").inner_text() == changed

@@ -2,8 +2,8 @@
 
 // The rows and columns of a view: words, vectors and weights.
 //
-// A view is "encoder", "decoder" or "between". A query of the last two is a step, named by the
-// token that it writes; "?" is the step in hand.
+// A view is "encoder", "decoder" or "cross". A query of the last two is a step, named by the
+// token that it writes; "?" is the current step.
 function attentionOf(view, layer) {
   const source = [...state.source.map((token) => token.text), sourceWords.words[END]];
   const { encoded } = state.tree;
@@ -16,10 +16,10 @@ function attentionOf(view, layer) {
   const written = tokensOf(state.node).map(wordOf);
   const rows = state.node.ended ? written : [...written, "?"];
   const own = path.map((node) => node.layers[layer]);
-  if (view === "between") {
-    const { keys, values } = encoded.between[layer];
-    const queries = own.map((part) => part.betweenQuery);
-    const weights = own.map((part) => part.betweenWeights);
+  if (view === "cross") {
+    const { keys, values } = encoded.cross[layer];
+    const queries = own.map((part) => part.crossQuery);
+    const weights = own.map((part) => part.crossWeights);
     const isVisible = (_, key) => encoded.isVisible(key);
     return { rows, columns: source, queries, keys, values, weights, isVisible };
   }

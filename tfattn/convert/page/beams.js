@@ -66,7 +66,7 @@ function widthOf(beams) {
     context.measureText(wordOf(node.token)).width + 20)));
 }
 
-// The step and the rank of the beam that wrote a node; the last step that has it.
+// The last step with a beam of a node, and the beam's rank there.
 function placeOf(steps, node) {
   for (let step = steps.length - 1; step >= 0; step -= 1) {
     const at = steps[step].findIndex((beam) => beam.node === node);
@@ -75,7 +75,7 @@ function placeOf(steps, node) {
   return [-1, 0];
 }
 
-// From steps to the rank of the beam on the way to a beam.
+// For each step, the rank of the beam on the path to a beam.
 function pathOf(steps, step, at) {
   const ranks = [];
   for (; step >= 0; step -= 1) {

@@ -1,5 +1,5 @@
-// Weights and arithmetic over typed arrays, and the Transformer, from ids to logits: what Python's
-// `tfattn.Transformer` does without dropout. A vector is a Float32Array, a sequence a list of them.
+// Weights and arithmetic over typed arrays, and the Transformer, from ids to logits, as Python's
+// `tfattn.Transformer` without dropout. A vector is a Float32Array, a sequence a list of them.
 
 // Weights
 
@@ -121,7 +121,7 @@ class Transformer {
   // settings: numLayers, numHeads, width, normFirst, epsilon, activation, shared (one matrix for
   // embeddings and output) and positions, {scale, wavelength or null} of each side.
   constructor(settings, weights) {
-    const views = ["encoder", "decoder", "between"];
+    const views = ["encoder", "decoder", "cross"];
     Object.assign(this, settings, { weights, views, depth: settings.numLayers });
   }
 
@@ -157,7 +157,7 @@ class Transformer {
     return x;
   }
 
-  // A sublayer with its residual connection: norm(x + f(x)), or x + f(norm(x)). All of a sequence.
+  // A sublayer with its residual connection: norm(x + f(x)), or x + f(norm(x)), per token.
   sublayer(sequence, norm, f) {
     if (this.normFirst) {
       const outputs = f(sequence.map((x) => this.norm(x, `${norm}/norm`)));
@@ -179,10 +179,10 @@ class Transformer {
     return sequence.map((x) => this.norm(x, `${side}/final_norm`));
   }
 
-  // The source, read by the encoder, with all that its attention computed.
+  // The encoded source: tensors of each layer's attention, keys and values of cross-attention.
   //
   // hidden: a set of positions that no query sees. off: a set of heads, as "encoder 0 3" for head
-  // 3 of layer 0; "decoder" and "between" count in `step`.
+  // 3 of layer 0; "decoder" and "cross" have an effect in `step`.
   encode(ids, { hidden = new Set(), off = new Set() } = {}) {
     const { numHeads } = this;
     const isVisible = (i) => ids[i] !== PADDING && !hidden.has(i);
@@ -202,13 +202,13 @@ class Transformer {
       x = this.feedForward(x, block);
     }
     const memory = this.finish(x, "encoder");
-    const between = layers.map((_, layer) => {
+    const cross = layers.map((_, layer) => {
       const name = `decoder/block_${layer}/cross_attention`;
       const [keys, values] = ["key", "value"].map((part) => (
         memory.map((vector) => this.linear(vector, `${name}/${part}`))));
       return { keys, values };
     });
-    return { ids, layers, between, isVisible, off };
+    return { ids, layers, cross, isVisible, off };
   }
 
   // The hypothesis that extends `parent` by a token: a node of a tree. It holds its own query, key
@@ -237,12 +237,12 @@ class Transformer {
       });
       x = this.sublayer(x, `${block}/cross_attention_norm`, ([input]) => {
         const name = `${block}/cross_attention`;
-        const { keys, values } = encoded.between[layer];
+        const { keys, values } = encoded.cross[layer];
         const { isVisible } = encoded;
-        const isOff = (head) => encoded.off.has(`between ${layer} ${head}`);
-        own.betweenQuery = this.linear(input, `${name}/query`);
-        const found = attend(own.betweenQuery, keys, values, { numHeads, isVisible, isOff });
-        own.betweenWeights = found.weights;
+        const isOff = (head) => encoded.off.has(`cross ${layer} ${head}`);
+        own.crossQuery = this.linear(input, `${name}/query`);
+        const found = attend(own.crossQuery, keys, values, { numHeads, isVisible, isOff });
+        own.crossWeights = found.weights;
         return [this.linear(found.output, `${name}/attention_output`)];
       });
       x = this.feedForward(x, block);

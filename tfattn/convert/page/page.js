@@ -1,4 +1,4 @@
-// What all parts of the page share: the model, the state, and how elements are made.
+// Shared by all parts of the page: the model, the state and functions that make elements.
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const Model = { transformer: Transformer, recurrent: Recurrent }[data.settings.kind];
@@ -15,16 +15,16 @@ const state = {
   off: new Set(),  // heads without an output, as "encoder 0 3"
   whole: null,  // the tree of the model without these changes
   tree: null,  // and with them
-  node: null,  // the hypothesis in hand
+  node: null,  // the current hypothesis
   search: "greedy",
   temperature: 1,
   beams: null,  // {search, shown}: the search with beams, and the steps that are shown
   timer: null,  // while playing
-  view: "between",
+  view: "cross",
   layer: model.depth - 1,
   head: model.numHeads > 1 ? MEAN : 0,
   query: null,  // the chosen query of the view; null for the last
-  place: 0,  // the number of a value that is followed
+  place: 0,  // the feature of the value whose computation is shown
 };
 
 const find = (selector) => document.querySelector(selector);
@@ -97,7 +97,7 @@ const isStrong = (weight) => shade(weight) > (darkMode.matches ? 0.48 : 0.82);
 
 const decimals = (value) => (Math.round(100 * value) / 100 + 0).toFixed(2).replace("-", "\u2212");
 
-// The node whose step is in hand: one that ended has no step of its own.
+// The node of the current step: a node that ended has no step.
 const reading = () => (state.node.ended ? state.node.parent : state.node);
 
 const wordOf = (token) => targetWords.words[token];

@@ -1,5 +1,5 @@
-// Bahdanau's recurrent model, from ids to logits: what Python's `tfattn.BahdanauSeq2Seq` does
-// without dropout, with GRU cells and the additive score.
+// Bahdanau's recurrent model, from ids to logits, as Python's
+// `tfattn.BahdanauSeq2Seq` without dropout, with GRU cells and the additive score.
 
 // Additive attention of one query over keys, both projected: score = v · tanh(query + key).
 function additive(query, key, v) {
@@ -14,7 +14,7 @@ const concatenate = (...vectors) => Float32Array.from(vectors.flatMap((vector) =
 class Recurrent {
   // settings: numLayers of encoder and decoder, width, units, shared, and bidirectional.
   constructor(settings, weights) {
-    Object.assign(this, settings, { weights, views: ["between"], numHeads: 1, depth: 1 });
+    Object.assign(this, settings, { weights, views: ["cross"], numHeads: 1, depth: 1 });
   }
 
   linear(x, name) {
@@ -65,7 +65,7 @@ class Recurrent {
     }
     const keys = memory.map((vector) => this.linear(vector, "decoder/score/key"));
     const isVisible = (i) => ids[i] !== PADDING && !hidden.has(i);
-    return { ids, states, between: [{ keys, values: memory }], isVisible, off };
+    return { ids, states, cross: [{ keys, values: memory }], isVisible, off };
   }
 
   score(query, key) {
@@ -76,15 +76,15 @@ class Recurrent {
   step(encoded, parent, token) {
     const node = { token, parent, position: parent ? parent.position + 1 : 0 };
     const before = parent ? parent.states : encoded.states;
-    const betweenQuery = this.linear(before.at(-1), "decoder/score/query");
-    const [{ keys, values }] = encoded.between;
-    const { output: context, weights } = attend(betweenQuery, keys, values, {
+    const crossQuery = this.linear(before.at(-1), "decoder/score/query");
+    const [{ keys, values }] = encoded.cross;
+    const { output: context, weights } = attend(crossQuery, keys, values, {
       numHeads: 1,
       isVisible: encoded.isVisible,
-      isOff: () => encoded.off.has("between 0 0"),
+      isOff: () => encoded.off.has("cross 0 0"),
       score: this.score.bind(this),
     });
-    node.layers = [{ betweenQuery, betweenWeights: weights }];
+    node.layers = [{ crossQuery, crossWeights: weights }];
     const embedding = this.embed("decoder", token);
     let x = concatenate(embedding, context);
     node.states = before.map((state, layer) => {

@@ -1,4 +1,4 @@
-"""A `BahdanauSeq2Seq` for the page: what `recurrent.js` reads."""
+"""A `BahdanauSeq2Seq` for the page, as `recurrent.js` reads it."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import keras
 import numpy as np
 
 from tfattn.convert import weights
-from tfattn.convert.page.weights import ends, rows
+from tfattn.convert.page.weights import embeddings_and_output, rows
 from tfattn.layers.attention.scores import AdditiveScore
 from tfattn.models.seq2seq import BahdanauSeq2Seq
 
@@ -23,13 +23,13 @@ def settings(who: str, model: BahdanauSeq2Seq) -> dict[str, Any]:
         "width": model.width,
         "units": model.units,
         "bidirectional": model.bidirectional,
-        "reach": {"encoder": None, "decoder": None},
+        "maxLength": {"encoder": None, "decoder": None},
     }
 
 
 def arrays(model: BahdanauSeq2Seq) -> dict[str, np.ndarray]:
     """All weights by name; matrices have a row for each output or token."""
-    found = ends(model)
+    found = embeddings_and_output(model)
     encoder, decoder = model.encoder, model.decoder
     for cell in (*encoder.forward_cells, *encoder.backward_cells):
         found |= _cell(cell, f"encoder/{cell.name}")

@@ -1,11 +1,11 @@
-// Searches over a tree of hypotheses: greedy, by drawing, and with beams.
+// Searches over a tree of hypotheses: greedy search, sampling and beam search.
 
 const MULTIPLE = 8;
 const rounded = (length) => Math.ceil(length / MULTIPLE) * MULTIPLE;
 
-// The most tokens of a translation, from the source's length with its end: as `tfattn.translate`.
-function limitOf(length, reach) {
-  return Math.min(rounded(Math.floor(3 * rounded(length) / 2) + 8), reach ?? Infinity);
+// The maximum tokens of a translation, from the source's length with the end token.
+function limitOf(length, maxLength) {
+  return Math.min(rounded(Math.floor(3 * rounded(length) / 2) + 8), maxLength ?? Infinity);
 }
 
 // Log-probabilities; a temperature below 1 makes likely tokens likelier.
@@ -31,14 +31,14 @@ function best(scores, k) {
   return found;
 }
 
-// The hypotheses of a sentence. A node's path is what was written; its logits score the next token.
-// A node that ended, by its token or by its length, has none.
+// The hypotheses of a sentence. A node's path has the written tokens; its logits score the next
+// one. A node that ended, by its token or by its length, has no logits.
 class Tree {
   // ids: the source without its end. options: those of `Transformer.encode`.
   constructor(model, ids, options) {
     this.model = model;
     this.encoded = model.encode([...ids, END], options);
-    this.limit = limitOf(ids.length + 1, model.reach.decoder);
+    this.limit = limitOf(ids.length + 1, model.maxLength.decoder);
     this.root = model.step(this.encoded, null, BEGIN);
   }
 
@@ -60,7 +60,7 @@ class Tree {
   }
 
   // A token, drawn by its probability.
-  draw(node, temperature, random = Math.random()) {
+  sample(node, temperature, random = Math.random()) {
     const shares = logProbabilities(node.logits, temperature).map(Math.exp);
     let rest = random * (1 - shares[PADDING]);
     shares[PADDING] = 0;

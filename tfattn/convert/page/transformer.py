@@ -1,4 +1,4 @@
-"""A `Transformer` for the page: what `model.js` reads."""
+"""A `Transformer` for the page, as `model.js` reads it."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import keras
 import numpy as np
 
 from tfattn.convert import blocks, weights
-from tfattn.convert.page.weights import ends, rows
+from tfattn.convert.page.weights import embeddings_and_output, rows
 from tfattn.layers.positions.added import LearnedPositionalEncoding, SinusoidalPositionalEncoding
 from tfattn.models.transformer import Transformer
 
@@ -30,7 +30,7 @@ def settings(who: str, model: Transformer) -> dict[str, Any]:
         "epsilon": spec.epsilon,
         "activation": names[spec.activation],
         "positions": {side: _positions(who, getattr(model, side).positions) for side in _SIDES},
-        "reach": {"encoder": model.max_source_length, "decoder": model.max_target_length},
+        "maxLength": {"encoder": model.max_source_length, "decoder": model.max_target_length},
     }
 
 
@@ -45,7 +45,7 @@ def _positions(who: str, layer: keras.layers.Layer) -> dict[str, float | None]:
 
 def arrays(model: Transformer) -> dict[str, np.ndarray]:
     """All weights by name; matrices have a row for each output or token."""
-    found = ends(model)
+    found = embeddings_and_output(model)
     for side in _SIDES:
         stack = getattr(model, side)
         if isinstance(stack.positions, LearnedPositionalEncoding):

@@ -1,4 +1,4 @@
-// The sentence, its translation and its candidates; what buttons and keys do.
+// The sentence, its translation and its candidates; the actions of buttons and keys.
 
 const CANDIDATES = 8;
 
@@ -7,9 +7,9 @@ const CANDIDATES = 8;
 function translate(sentence) {
   pause();
   const source = sourceWords.encode(sentence);
-  const reach = model.reach.encoder ?? Infinity;
+  const maxLength = model.maxLength.encoder ?? Infinity;
   if (!source.length) return notify(text().empty);
-  if (source.length + 1 > reach) return notify(text().tooLong(reach - 1));
+  if (source.length + 1 > maxLength) return notify(text().tooLong(maxLength - 1));
   state.source = source;
   state.hidden.clear();
   find("#source").value = sentence;
@@ -64,7 +64,7 @@ function restart() {
   show();
 }
 
-// A change keeps what is written of an unfinished translation, and writes a finished one again.
+// After a change an unfinished translation keeps its tokens; a finished one is translated again.
 function toggle(set, member) {
   pause();
   if (!set.delete(member)) set.add(member);
@@ -91,7 +91,7 @@ function step() {
     beams.shown += 1;
     state.node = beams.search.steps[beams.shown - 1][0].node;
   } else if (state.search === "sample") {
-    state.node = tree.child(node, tree.draw(node, state.temperature));
+    state.node = tree.child(node, tree.sample(node, state.temperature));
   } else {
     state.node = tree.child(node, best(node.logits, 1)[0]);
   }
@@ -136,7 +136,7 @@ function goTo(node) {
   show();
 }
 
-// A token that a reader chose: beams have none to go on from it.
+// Goes on from a token that the reader chose, greedily instead of with beams.
 function pick(token) {
   if (state.beams) chooseSearch("greedy", false);
   goTo(state.tree.child(state.node, token));
@@ -162,7 +162,7 @@ function chooseSearch(search, again = true) {
   if (again) restart();
 }
 
-// What is shown
+// Display
 
 function show() {
   const focused = document.activeElement;
@@ -211,7 +211,7 @@ function showPlay() {
   find("#play").textContent = state.timer ? text().pause : text().play;
 }
 
-// The likeliest next tokens, and what they were without the changes.
+// The most probable next tokens, and their probabilities without the changes.
 function showCandidates() {
   const help = state.beams ? text().nextOfBeams : text().nextHelp;
   find("#nextHelp").textContent = state.node.ended ? text().ended : help;
@@ -287,7 +287,7 @@ function showLanguage() {
   });
 }
 
-// What a reader does
+// Events
 
 function listen() {
   for (const form of document.forms) form.addEventListener("submit", (e) => e.preventDefault());

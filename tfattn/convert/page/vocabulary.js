@@ -5,7 +5,7 @@ const UNKNOWN = 1, BEGIN = 2, END = 3;
 const SPECIAL = 4;  // ids of ordinary words begin here
 const SPACE = "\u2581";  // the symbol of a space in characters and subwords
 
-// What Python's `str.split` takes for white space.
+// White space as in Python's `str.split`.
 const WHITE = /[\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+/u;
 const split = (sentence) => sentence.split(WHITE).filter((word) => word);
 

@@ -1,6 +1,6 @@
-// The way of one number: scores, scale, mask, softmax and the weighted mean, for one query and head.
+// One feature of the output of a query and head: scores, scale, mask, softmax, weighted mean.
 
-// The table's rows {key, product, score, visible, power, weight, value, part}, and what they sum to.
+// The table's rows {key, product, score, visible, power, weight, value, part}, and their sums.
 function walkOf({ queries, keys, values, isVisible }, query, head, place) {
   const size = queries[query].length / model.numHeads, from = head * size;
   const width = values[0].length / model.numHeads;

@@ -16,7 +16,7 @@ def rows(layer: keras.layers.Layer, name: str) -> dict[str, np.ndarray]:
     return weights.to_rows(layer, {part: f"{name}/{part}".rstrip("/") for part in parts})
 
 
-def ends(model: keras.Model) -> dict[str, np.ndarray]:
+def embeddings_and_output(model: keras.Model) -> dict[str, np.ndarray]:
     """The embeddings of both sides and the output projection; one matrix if they share it."""
     sides = ["encoder"] if model.share_embeddings else ["encoder", "decoder"]
     found = {

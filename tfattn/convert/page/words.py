@@ -9,7 +9,7 @@ from tfattn.data.subwords import keeps_text
 
 
 def to_json(who: str, name: str, vocabulary: Any) -> dict[str, Any]:
-    """What `vocabulary.js` reads; raises for a segmentation that it does not have."""
+    """A vocabulary for `vocabulary.js`; raises for a segmentation that it does not have."""
     weights.check_type(who, name, vocabulary, (data.Vocabulary, data.SubwordVocabulary))
     if isinstance(vocabulary, data.SubwordVocabulary):
         reason = "the page splits sentences as the vocabularies of `from_sentences` do"
