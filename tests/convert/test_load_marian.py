@@ -140,7 +140,7 @@ def test_forbidden_padding_shares_or_keeps_its_probability(folder, renormalize):
         state = to_marian(model)
         assert state["final_logits_bias"][0, target.begin_id - 1] == -100
         return
-    with refused("score of padding"):  # the way back would lose weights
+    with refused("logit of padding"):  # the way back would lose weights
         to_marian(model)
 
 

@@ -167,7 +167,7 @@ WIDE = tfattn.TransformerDecoderBlock(hidden_dim=7, attention=tfattn.MultiHeadAt
         ("key_dim", {"block": WIDE}),
         ("positions", HEADS),
         ("share_embeddings", {**HEADS, **POSITIONS, "share_embeddings": True}),
-        ("score of padding", {**HEADS, **POSITIONS}),
+        ("logit of padding", {**HEADS, **POSITIONS}),
     ],
 )
 def test_what_marian_does_not_have_is_refused_by_name(name, options):

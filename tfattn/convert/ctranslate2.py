@@ -46,7 +46,7 @@ def to_ctranslate2(
         tfattn.convert.CTranslate2("served").translate(["a cat sees a bird"])
 
     CTranslate2 is an engine in C++ for CPUs and NVIDIA's GPUs. In float32, greedy search gives the
-    same tokens as the model. Dropout is left out. LoRA is added to its matrices.
+    same tokens as the model. Dropout is left out. LoRA is merged into the matrices.
 
     Supported: post-norm and pre-norm blocks; layer normalization or RMS norms; feed-forward layers
     with ReLU, GELU, SiLU or tanh, gated or not; one embedding or several; sinusoids, learned or
@@ -59,8 +59,9 @@ def to_ctranslate2(
             `SubwordVocabulary` twice, saved as `source.vocabulary` and `target.vocabulary` for
             `tfattn.data.load_vocabulary`, and in CTranslate2's own format.
         folder: path of a new or empty folder.
-        quantization: "int8", "int16" or "float16" for matrices that need less memory and time,
-            "int8_float32" or "int8_float16" for other types of the rest. Defaults to float32.
+        quantization: "int8", "int16" or "float16" for matrices that need less memory and time;
+            "int8_float32" or "int8_float16" also name the type of the other weights. Defaults to
+            float32.
         max_length: positive int, the maximum number of tokens of a sentence for sinusoids, which
             are exported as a table.
     Raises:
@@ -87,13 +88,13 @@ def to_ctranslate2(
         _checks.fail(who, "quantization", f"be one of {_QUANTIZATIONS}", quantization)
     _checks.positive_int(who, "max_length", max_length)
     folder = folders.check_empty(who, folder)
-    shape = _shape(who, model)
+    settings = _settings(who, model)
     specs = _optional.find("ctranslate2.specs", "serve", who)
-    longest = shape.max_length(max_length)
-    spec = _spec(specs, model, shape, longest)
+    longest = settings.max_length(max_length)
+    spec = _spec(specs, model, settings, longest)
     for side, vocabulary in zip(("source", "target"), vocabularies, strict=True):
         getattr(spec, f"register_{side}_vocabulary")(list(vocabulary.words))
-    for name, value in _configuration(vocabularies, shape, longest).items():
+    for name, value in _configuration(vocabularies, settings, longest).items():
         spec.config.add_attribute(name, value)
     spec.validate()
     spec.optimize(quantization)
@@ -120,7 +121,7 @@ def _check_words(who: str, vocabularies: Sequence[Any]) -> None:
         _checks.fail(who, "vocabularies", "have equal words for unknown, begin and end", special)
 
 
-class _Shape(NamedTuple):
+class _Settings(NamedTuple):
     """Settings that all layers of a model share."""
 
     num_layers: int
@@ -142,7 +143,7 @@ class _Shape(NamedTuple):
         return getattr(self.positions, "max_length", None) or of_sinusoids
 
 
-def _shape(who: str, model: Transformer) -> _Shape:
+def _settings(who: str, model: Transformer) -> _Settings:
     """The model's settings; raises for features that CTranslate2 does not have."""
     stacks = (model.encoder, model.decoder)
     for block in (*model.encoder.blocks, *model.decoder.blocks):
@@ -151,7 +152,7 @@ def _shape(who: str, model: Transformer) -> _Shape:
     attention, network, norm = block.self_attention, block.feed_forward, _norms(block)[0]
     for stack in stacks:
         _check_positions(who, stack.positions, attention.positions)
-    return _Shape(
+    return _Settings(
         num_layers=model.num_layers,
         num_heads=attention.num_heads,
         norm_first=block.norm_first,
@@ -239,34 +240,34 @@ def _norms(block: TransformerBlock) -> list[keras.layers.Layer]:
 
 
 def _configuration(
-    vocabularies: Sequence[Any], shape: _Shape, longest: int | None
+    vocabularies: Sequence[Any], settings: _Settings, longest: int | None
 ) -> dict[str, Any]:
     """The entries of `config.json` except fingerprints of files; the last entry is tfattn's."""
     return {
         **folders.special_tokens(vocabularies[1]),
         "add_source_bos": False,
         "add_source_eos": True,
-        "layer_norm_epsilon": shape.epsilon,
-        "multi_query_attention": shape.one_key_head,
+        "layer_norm_epsilon": settings.epsilon,
+        "multi_query_attention": settings.one_key_head,
         "tfattn_max_length": longest,
     }
 
 
-def _spec(specs: Any, model: Transformer, shape: _Shape, longest: int | None) -> Any:
+def _spec(specs: Any, model: Transformer, settings: _Settings, longest: int | None) -> Any:
     options: dict[str, Any] = {
-        "pre_norm": shape.norm_first,
-        "activation": getattr(specs.Activation, shape.activation),
-        "ffn_glu": shape.gated,
-        "rms_norm": shape.rms_norm,
-        "multi_query_attention": shape.one_key_head,
+        "pre_norm": settings.norm_first,
+        "activation": getattr(specs.Activation, settings.activation),
+        "ffn_glu": settings.gated,
+        "rms_norm": settings.rms_norm,
+        "multi_query_attention": settings.one_key_head,
     }
-    if shape.rotary is not None:
+    if settings.rotary is not None:
         options |= {
-            "rotary_dim": shape.rotary.rotary_dim or 0,  # 0 for all features
-            "rotary_interleave": shape.rotary.interleaved,
-            "rotary_base": shape.rotary.base,
+            "rotary_dim": settings.rotary.rotary_dim or 0,  # 0 for all features
+            "rotary_interleave": settings.rotary.interleaved,
+            "rotary_base": settings.rotary.base,
         }
-    sizes = (shape.num_layers, shape.num_heads)
+    sizes = (settings.num_layers, settings.num_heads)
     encoder = specs.TransformerEncoderSpec(*sizes, **options)
     decoder = specs.TransformerDecoderSpec(*sizes, **options)
     for spec, stack in ((encoder, model.encoder), (decoder, model.decoder)):

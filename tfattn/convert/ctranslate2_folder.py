@@ -31,7 +31,7 @@ class CTranslate2:
     Attributes:
         translator: the `ctranslate2.Translator`.
         source_vocabulary, target_vocabulary: vocabularies of the folder.
-        max_length: maximum number of tokens of a sentence, by its positions; None for no limit.
+        max_length: maximum number of tokens of a sentence, as positions allow; None for no limit.
     Raises:
         FileNotFoundError: the folder does not exist.
         ValueError: the folder was not written by `to_ctranslate2`, is damaged, or its model or

@@ -28,9 +28,9 @@ def from_keras(layer: keras.layers.Layer) -> MultiHeadAttention | Attention:
     Sizes, dropout, regularizers, names and dtypes are kept. With fewer queries than keys, causal
     masks and windows are aligned at the last key in tfattn, at the first key in Keras.
 
-    `Attention` and `AdditiveAttention` of Keras take a list, `[query, value, key]`, layers of
-    tfattn separate arguments. The only weight of these layers of Keras is a scale. It becomes a
-    constant in `DotProductAttention`, and a weight in `AdditiveAttention`, besides two matrices
+    `Attention` and `AdditiveAttention` of Keras take a list, `[query, value, key]`, and layers of
+    tfattn take separate arguments. The only weight of these layers of Keras is a scale. It becomes
+    a constant in `DotProductAttention`, and a weight in `AdditiveAttention`, besides two matrices
     initialized to the identity (times the scale, for "concat").
 
     Args:

@@ -20,11 +20,11 @@ def to_litert(model: Transformer, path: str | os.PathLike[str]) -> None:
         step:    tokens `(B, T)` and all of these -> logits `(B, V)`, keys, values
 
     Ids are int32; batch size and lengths are arbitrary: the interpreter resizes its tensors to each
-    input. `tokens` are begin and the target tokens so far, `logits` belong to the next token. Keys
-    and values of the target are `(N, B, G, T, P)` before step T, for N layers and G key heads: the
-    last position is room for that step, since LiteRT has no empty tensors, and each step returns
-    one more. The memory is constant. A beam search gathers rows of keys and values, and repeats the
-    memory.
+    input. `tokens` are the begin token and the target so far, `logits` belong to the next token.
+    Keys and values of the target are `(N, B, G, T, P)` before step T, for N layers and G key heads:
+    the last position is room for that step, since LiteRT has no empty tensors, and each step
+    returns one more. The memory is constant. A beam search gathers rows of keys and values, and
+    repeats the memory.
 
     Supported: float32 Transformers whose cached keys do not change, with layers that LiteRT's
     built-in operations can compute. Weights stay float32.
@@ -35,7 +35,7 @@ def to_litert(model: Transformer, path: str | os.PathLike[str]) -> None:
     Raises:
         ValueError: another class; a model that is not built, is quantized, or does not compute in
             float32; a scaling of rotary positions that changes cached keys, such as
-            `scalings.dynamic`; another ending; a backend other than TensorFlow.
+            `scalings.dynamic`; another file extension; a backend other than TensorFlow.
         FileNotFoundError: the folder of `path` does not exist.
     Example:
         >>> import os, tempfile

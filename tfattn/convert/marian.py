@@ -14,7 +14,7 @@ from tfattn.models.transformer import Transformer
 
 _ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "silu", "silu": "silu", "tanh": "tanh"}
 
-# The score of padding. Finite and not too large: the smoothed loss sums all scores.
+# The logit of padding. Finite and moderate: the loss with label smoothing sums all logits.
 NEVER = -100.0
 
 _SIDES = ("encoder", "decoder")
@@ -45,7 +45,7 @@ def from_marian(state: Mapping[str, Any], config: Mapping[str, Any]) -> Transfor
 
     Ids are one higher than Marian's (`ids_from_marian`), since 0 is padding in tfattn and a token
     in Marian. The vocabularies have an additional entry for padding, with a vector of zeros and a
-    score that is never the highest. Embeddings and output matrix are separate copies of Marian's
+    logit that is never the highest. Embeddings and output matrix are separate copies of Marian's
     single matrix. The sinusoids, in Marian's order (first all sines, then all cosines), are a
     constant table of `max_position_embeddings` positions.
 
@@ -118,7 +118,7 @@ def to_marian(model: Transformer) -> dict[str, np.ndarray]:
         Name to array, with `model.shared.weight` if source and target have equal matrices.
     Raises:
         ValueError: another class; a model that is not built; a feature that Marian does not have,
-            by name: another attention, network, norm or position, a score for padding.
+            by name: another attention, network, norm or position, a logit of padding.
     """
     who = "to_marian"
     weights.check_type(who, "model", model, (Transformer,))
@@ -138,7 +138,7 @@ def to_marian(model: Transformer) -> dict[str, np.ndarray]:
         who, "share_embeddings", model.share_embeddings, "Marian's output has a bias of its own"
     )
     likely = model.output_dense.bias.numpy()[0] > NEVER / 2  # training moves it a little
-    weights.refuse(who, "score of padding", likely, "Marian never predicts padding")
+    weights.refuse(who, "logit of padding", likely, "Marian never predicts padding")
     state = _state(model)
     source, target = (state[f"model.{side}.embed_tokens.weight"] for side in _SIDES)
     if not np.array_equal(source, target):

@@ -21,7 +21,7 @@ _MOST_BYTES = 2**27  # of a file other than the weights
 _MOST_POSITIONS = 2**17
 # The entries of `tokenizer_config.json` and their defaults.
 _SPECIAL = {"unk_token": "<unk>", "pad_token": "<pad>", "eos_token": "</s>"}
-# What `generate` would change in the scores, with the values that change nothing.
+# Settings by which `generate` changes the scores, and the values that change nothing.
 _UNCHANGED: dict[str, tuple[Any, ...]] = {
     "forced_bos_token_id": (None,),
     "repetition_penalty": (None, 1),
@@ -49,14 +49,14 @@ def load_marian(
         search = tfattn.convert.marian_search("opus-mt-en-fr")
         tfattn.translate(model, ["How are you?"], *vocabularies, search=search, max_length=511)
 
-    These are the tokens and texts of `MarianMTModel.generate` and `MarianTokenizer`, with one less
-    than the folder's `max_length`, which counts the begin token too. Any other search works as
+    Translations equal those of `MarianMTModel.generate` and `MarianTokenizer`, if `max_length` is
+    one less than the folder's, which counts the begin token too. Any other search works as
     well. A sentence may begin with a code of its target language, such as ">>fra<<". Nothing else
     in a sentence is special: "</s>" is text.
 
     If `bad_words_ids` forbids Marian's padding, as published, the model never predicts it. The
-    other tokens get its probability with `renormalize_logits`, and not without; `to_marian` then
-    refuses the model.
+    other tokens get its probability only with `renormalize_logits`; without it, `to_marian` refuses
+    the model.
 
     Args:
         folder: path of a folder with `config.json`, `source.spm`, `target.spm`, `vocab.json`
@@ -141,7 +141,7 @@ def _json(
 def _check_settings(
     config: Mapping[str, Any], generation: Mapping[str, Any], settings: Mapping[str, Any]
 ) -> None:
-    """Raises for a file that is no Marian translator's, and for unsupported features."""
+    """Raises for files of other models, and for unsupported features."""
     if config.get("model_type") != "marian":
         _checks.fail(_WHO, "model_type", "be 'marian' in config.json", config.get("model_type"))
     names = ("vocab_size", "max_position_embeddings", "d_model", *SIZES)
@@ -162,15 +162,15 @@ def _check_settings(
     # A published file lists the three special tokens as added.
     added = settings.get("added_tokens_decoder") or {}
     _checks.mapping(_WHO, "added_tokens_decoder", added)
-    only = "only the end, unknown and padding are known"
+    only = "only the end, unknown and padding tokens are supported"
     weights.refuse(_WHO, "added_tokens_decoder", len(added) > len(_SPECIAL), only)
     sampled = bool(settings.get("sp_model_kwargs"))
-    weights.refuse(_WHO, "sp_model_kwargs", sampled, "subwords must be the best ones")
+    weights.refuse(_WHO, "sp_model_kwargs", sampled, "sampling of subwords is not supported")
 
 
 def _check_unchanged(who: str, generation: Mapping[str, Any]) -> None:
     for name, neutral in _UNCHANGED.items():
-        reason = "it is not the model's; see tfattn.rules"
+        reason = "it is an option of decoding; see tfattn.rules"
         weights.refuse(who, name, generation.get(name) not in neutral, reason)
 
 
@@ -212,7 +212,7 @@ def _vocabulary(
             _checks.fail(_WHO, name, f"have the entry {token!r}", f"{len(table)} entries")
         found.append(table[token] + 1)
     unknown, begin, end = found
-    words[begin] = "<bos>"  # Marian's padding is the beginning here
+    words[begin] = "<bos>"  # Marian decodes from its padding token
     clean_up = bool(settings.get("clean_up_tokenization_spaces"))
     return MarianVocabulary(pieces, words, unknown, begin, end, clean_up)
 
@@ -259,10 +259,10 @@ def _check_sizes(config: Mapping[str, Any], state: Mapping[str, Any]) -> None:
 
 
 def _forbid_padding(model: Transformer, padding: int, renormalized: bool | None) -> None:
-    """Never predicts Marian's padding, the entry `padding`.
+    """Makes the model never predict Marian's padding, the entry `padding`.
 
-    Its probability is the others' if renormalized. If not, it moves to entry 0, which no search
-    predicts.
+    If renormalized, the other entries share its probability. If not, entry 0 gets it, which no
+    search predicts.
     """
     output = model.output_dense
     kernel, bias = np.array(output.kernel), np.array(output.bias)

@@ -20,8 +20,8 @@ def to_onnx(
         encoder:  source `(B, S)` -> keys, values, memory_keys, memory_values, memory_mask
         step:     tokens `(B, T)` and all of these -> logits `(B, V)`, keys, values
 
-    Ids are int32; batch size and lengths are arbitrary. `tokens` are begin and the target tokens so
-    far, `logits` belong to the next token. Keys and values of the target are `(N, B, G, T, P)`
+    Ids are int32; batch size and lengths are arbitrary. `tokens` are the begin token and the target
+    so far, `logits` belong to the next token. Keys and values of the target are `(N, B, G, T, P)`
     after T steps, for N layers and G key heads: empty from the encoder, and one position longer
     after each step. The memory is constant. A beam search gathers rows of keys and values, and
     repeats the memory.

@@ -229,7 +229,7 @@ def _stack_from(
     used: set[str] = set()
 
     def stack(cls: type[TransformerBlock], prefix: str) -> list[keras.layers.Layer]:
-        """The blocks below a prefix and the norm after them, or None."""
+        """The blocks below a prefix, and the norm after them if there is one."""
         layers: list[keras.layers.Layer] = []
         while f"{prefix}layers.{len(layers)}.norm1.weight" in state:
             above = f"{prefix}layers.{len(layers)}."
