@@ -275,7 +275,7 @@ def test_six_layers_of_eight_heads_and_sixty_words_take_two_megabytes():
         ({"target_in": ["le"]}, "`target_in` must have as many words as `target`, which has 5"),
         (
             {"target": ["le"] * 6},
-            "`target` must have at most 5 words, by the weights of",
+            "`target` must have at most 5 words, to fit the weights of",
         ),
     ],
 )

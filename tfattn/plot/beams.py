@@ -151,7 +151,7 @@ def read_trace(
 def _word_of_candidate(
     word: Callable[[int], str], step: int, arrays: dict[str, np.ndarray], parent: int, token: int
 ) -> str:
-    """The word of a candidate; for a complete hypothesis, its end."""
+    """The word of a candidate; for a complete hypothesis, its end token."""
     while step and arrays["ended"][step - 1][parent]:
         token, step = arrays["tokens"][step - 1][parent], step - 1
         parent = arrays["parents"][step][parent]

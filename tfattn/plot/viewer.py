@@ -80,7 +80,7 @@ def viewer(
     The shape of a layer's weights determines the sentences of its queries and keys, or, for
     ambiguous shapes, `encoder`, `decoder`, `self` or `cross` in its path. Otherwise a layer attends
     from `target` to `source`, except that a multiple of three layers is assumed to be in the order
-    of a Transformer. Without `target`, queries that do not fit the words, as of `AttentionPooling`,
+    of a Transformer. Without `target`, queries that do not fit the words, as in `AttentionPooling`,
     are learned and shown as numbers.
 
     Args:
@@ -97,7 +97,7 @@ def viewer(
         `Viewer`, with `save(path)`. A notebook displays it.
     Raises:
         ValueError: `weights` is not a dict of such arrays, or has negative or not finite numbers;
-            there are more words than weights; `row` is outside the batch; `language` is another.
+            there are more words than weights; `row` is outside the batch; another `language`.
     Example:
         >>> weights = {"decoder": np.full((1, 2, 3), 1 / 3)}  # (B, T, S)
         >>> page = tfattn.plot.viewer(weights, ["the", "cat", "sleeps"], ["le", "chat"])
@@ -166,7 +166,7 @@ def _views(matrices: dict[str, np.ndarray], words: dict[str, list[str]]) -> list
             words[queries] = [str(place) for place in range(matrix.shape[1])]
         for argument, size in ((queries, matrix.shape[1]), (keys, matrix.shape[2])):
             if len(words[argument]) > size:
-                expected = f"have at most {size} words, by the weights of {path!r}"
+                expected = f"have at most {size} words, to fit the weights of {path!r}"
                 _checks.fail(WHO, argument, expected, words[argument])
         matrix = matrix[:, : len(words[queries]), : len(words[keys])]
         thousandths = np.rint(matrix * 1000).astype(int).reshape(len(matrix), -1)
