@@ -83,7 +83,7 @@ def frame_of(color):
 
 
 COLORS = ["red", "blue", "red", "green"]
-WHOLE = "hold words or numbers in categorical columns, none of them missing"
+WHOLE = "hold strings or numbers in categorical columns, none of them missing"
 NUMBERS = "hold numbers where a column is not categorical"
 
 

@@ -104,13 +104,13 @@ def rules_of_thumb(points: Points, kernel: Kernel) -> tuple[Array, Array]:
     columns = x.shape[1]
     mean = np.average(x, axis=0, weights=weight)
     deviation = np.sqrt(np.average(np.square(x - mean), axis=0, weights=weight))
-    middle = np.subtract(*np.percentile(x, [75, 25], axis=0)) / 1.349 if len(x) else deviation
+    robust = np.subtract(*np.percentile(x, [75, 25], axis=0)) / 1.349 if len(x) else deviation
     # Quartiles coincide if half of the points share a value; those of distinct values differ by 1.
-    middle = np.minimum(np.where(middle > 0, middle, 1.0 / 1.349), deviation)
+    robust = np.minimum(np.where(robust > 0, robust, 1.0 / 1.349), deviation)
     width = tuned.COMPACT_WIDTH if np.isfinite(kernel.support) else 1.0
     shrink = len(x) ** (-1.0 / (columns + 4)) * width
     # The bandwidth of a constant column has no effect.
-    scott, silverman = (np.where(h > 0, h, 1.0) for h in (1.06 * deviation, 0.9 * middle))
+    scott, silverman = (np.where(h > 0, h, 1.0) for h in (1.06 * deviation, 0.9 * robust))
     return scott * shrink, silverman * shrink
 
 
@@ -192,28 +192,28 @@ def _search_columns(search: _Search, kernel: Kernel, degree: int) -> None:
     space, points = search.space, search.points
     kind = "one" if space.kind == "one" else "each"
     simple = dataclasses.replace(space, kind=kind)
-    scout = _Search(kernel, _sample(points), degree, simple, search.nearest)
-    widen = (len(scout.points) / len(points)) ** (1.0 / (space.columns + 4))
+    pilot = _Search(kernel, _sample(points), degree, simple, search.nearest)
+    widen = (len(pilot.points) / len(points)) ** (1.0 / (space.columns + 4))
     starts = [
-        (scout.error(vector), vector) for vector in _starts(points, kernel, simple, 1 / widen)
+        (pilot.error(vector), vector) for vector in _starts(points, kernel, simple, 1 / widen)
     ]
-    starts += _grid_minima(scout)
+    starts += _grid_minima(pilot)
     first, *others = starts
     others.sort(key=lambda pair: pair[0])
-    exact = len(scout.points) == len(points)
-    found, pairs = [], scout.evaluated
+    exact = len(pilot.points) == len(points)
+    found, pairs = [], pilot.evaluated
     runs = tuned.RUNS if exact else tuned.RUNS_OF_SAMPLE
     for vector in _distinct_starts([first[1], *(vector for _, vector in others)])[:runs]:
-        scout.evaluated = []
-        _minimize(scout, kernel, vector)
-        found.append(scout.best)
-        pairs = pairs + scout.evaluated
-    if exact:  # the scout evaluated the errors of all points
+        pilot.evaluated = []
+        _minimize(pilot, kernel, vector)
+        found.append(pilot.best)
+        pairs = pairs + pilot.evaluated
+    if exact:  # the pilot evaluated the errors of all points
         search.evaluated = [(error, _embedded(vector, simple, space)) for error, vector in pairs]
         if simple.kind == space.kind:
             return
     found.sort(key=lambda pair: pair[0])
-    # All minima of a small set, but the two best of a large set, where each takes long.
+    # All minima for a small set; only the two best for a large set, where each takes long.
     for _, vector in found if exact else found[:2]:
         vector = vector.copy()
         vector[: simple.free] += 0.0 if exact else np.log(widen)

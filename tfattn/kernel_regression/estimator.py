@@ -52,7 +52,7 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     Args:
         kernel, bandwidth, metric, degree, empty: as in `KernelRegression`.
         categorical: "from_dtype", the columns of a data frame with a categorical dtype; or a
-            sequence of indices or names of columns. Their categories are words, numbers or
+            sequence of indices or names of columns. Their categories are strings, numbers or
             booleans, in a data frame or an array of objects.
         leave_out: "place" (all points with the same x are left out together, so that a weight of 2
             equals a repeated row) or "point". Defaults to None: "place", but "point" with
@@ -63,8 +63,8 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         categories_: dict from the index of each categorical column to its values.
         n_features_in_, feature_names_in_: as everywhere in scikit-learn.
     Raises:
-        ValueError: as in `KernelRegression` and in scikit-learn's checks; a missing category; words
-            in a column that is not categorical.
+        ValueError: as in `KernelRegression` and in scikit-learn's checks; a missing category;
+            strings in a column that is not categorical.
     Example:
         >>> from tfattn.kernel_regression import KernelRegressor
         >>> X = np.linspace(0.0, 5.0, 50)[:, None]
@@ -127,8 +127,8 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             return value
         neighbors = self.regression_.effective_neighbors(X)
         # Without a neighbor `empty` decides the value, which has no weights.
-        own = np.divide(1.0, neighbors, out=np.zeros_like(neighbors), where=neighbors > 0)
-        return value, (self.regression_.deviation(X).T * np.sqrt(1.0 + own)).T
+        squares = np.divide(1.0, neighbors, out=np.zeros_like(neighbors), where=neighbors > 0)
+        return value, (self.regression_.deviation(X).T * np.sqrt(1.0 + squares)).T
 
     def bands(self, X: ArrayLike, level: float = 0.95, **options: Any) -> Band:
         """A pointwise confidence band, see `KernelRegression.bands`."""
@@ -232,13 +232,13 @@ def _with_numpy_dtypes(X: Any, categories: Container[int]) -> Any:
     ]
     X = X.copy(deep=False) if columns else X
     for column in columns:
-        dtype = object if column in categories else "float64"  # an id may have more digits
+        dtype = object if column in categories else "float64"  # float64 would round long ids
         X.isetitem(column, X.iloc[:, column].to_numpy(dtype, na_value=np.nan))
     return X
 
 
 def _check_numbers(X: Any, names: list[str] | None) -> None:
-    """Refuses words and dates, which NumPy would cast to numbers."""
+    """Refuses strings and dates, which NumPy would cast to numbers."""
     if getattr(getattr(X, "dtype", None), "kind", "O") in "biufc":
         return
     is_frame = hasattr(X, "iloc")
@@ -261,13 +261,13 @@ def _check_categories(values: np.ndarray, column: int, names: list[str] | None) 
         is_number = isinstance(value, numbers.Real | np.bool_)
         if not isinstance(value, str) and not (is_number and np.isfinite(value)):
             raise ValueError(
-                f"{WHO}: `X` must hold words or numbers in categorical columns, none of them "
+                f"{WHO}: `X` must hold strings or numbers in categorical columns, none of them "
                 f"missing. Received: X={value!r} {arrays.at(row, column, names)}"
             )
 
 
 def _distinct(values: np.ndarray) -> np.ndarray:
-    """The distinct values, sorted: numbers, then words."""
+    """The distinct values, sorted: numbers, then strings."""
     found = set(values.tolist())
     numeric = sorted(value for value in found if not isinstance(value, str))
     words = sorted(value for value in found if isinstance(value, str))

@@ -23,7 +23,7 @@ class Frame:
         continuous, categorical: `(D,)` and `(K,)`, indices of columns.
         center, spread: `(D,)`, median and interquartile range of the distinct values of continuous
             columns: a few distant points change neither, nor do repeated rows. For evenly spaced
-            values the spread is the half range.
+            values the spread is half the range.
         categories: sorted values of each categorical column.
     """
 
@@ -41,7 +41,7 @@ class Frame:
         center, spread = np.zeros(len(continuous)), np.ones(len(continuous))
         for column, index in enumerate(continuous):
             values = np.unique(x[:, index])
-            # Quarters of the values, since the difference of two great numbers may overflow.
+            # Quarters of the values, since the difference of two large numbers may overflow.
             low, middle, high = np.percentile(0.25 * values, [25, 50, 75])
             center[column] = 4.0 * middle
             if len(values) > 1:
@@ -62,7 +62,7 @@ class Frame:
 
     def scaled(self, x: Array) -> Array:
         """The scaled continuous columns, `(N, D)`."""
-        # Halves, since the difference of two great numbers may overflow.
+        # Halves, since the difference of two large numbers may overflow.
         return (0.5 * x[:, self.continuous] - 0.5 * self.center) / (0.5 * self.spread)
 
     def codes(self, x: Array) -> Array:
@@ -119,13 +119,13 @@ class Frame:
             expected = f"be in [0, (c − 1) / c] for categorical columns, here up to {most.tolist()}"
             _checks.fail(who, argument, expected, widths.tolist())
 
-    def bandwidth(self, metric: Metric, whole: bool) -> Array | tuple[Array, Array]:
+    def bandwidth(self, metric: Metric, full: bool) -> Array | tuple[Array, Array]:
         """The inverse of `metric`: a number, `(D + K,)`, `(D, D)`, or `((D, D), (K,))`.
 
         Args:
-            whole: whether the map of the metric may have entries off its diagonal.
+            full: whether the map of the metric may have entries off its diagonal.
         """
-        if whole and len(self.continuous):
+        if full and len(self.continuous):
             matrix = np.linalg.inv(metric.map / self.spread[:, None])
             return (matrix, metric.widths) if len(self.categorical) else matrix
         result = np.empty(self.width)

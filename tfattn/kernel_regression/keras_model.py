@@ -38,7 +38,7 @@ class NadarayaWatsonRegressor(keras.Model):
     The bandwidth minimizes the leave-one-out error, in which each training point is predicted from
     all others. `fit` finds it to convergence and `predict` computes in float64, both by
     `tfattn.kernel_regression.KernelRegression`. As a layer (in a `Sequential`, in `evaluate`,
-    exported) the model computes with Keras's tensors. Points, heights and bandwidth are its
+    exported) the model computes with Keras's tensors. Points, their y and the bandwidth are its
     weights, in float64 if the backend has it, and are saved with the model but not trained. The
     layer `tfattn.NadarayaWatson` trains its bandwidth by gradients.
 

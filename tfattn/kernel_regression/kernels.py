@@ -64,10 +64,10 @@ class Kernel:
     def __post_init__(self) -> None:
         who = "Kernel"
         _checks.string(who, "name", self.name)
-        endless = isinstance(self.support, numbers.Real) and self.support == np.inf
-        if not endless:
+        unbounded = isinstance(self.support, numbers.Real) and self.support == np.inf
+        if not unbounded:
             _checks.positive_number(who, "support", self.support)
-        needed = ("log", "slope") if endless else ("log", "slope", "value")
+        needed = ("log", "slope") if unbounded else ("log", "slope", "value")
         for argument in ("log", "slope", "value", "reach"):
             function = getattr(self, argument)
             if not callable(function) and (function is not None or argument in needed):
@@ -106,7 +106,7 @@ def _compact(
     name: str,
     inside: Callable[[Array], Array],
     slope: Callable[[Array, Array], Array],
-    **facts: Any,
+    **attributes: Any,
 ) -> Kernel:
     """A kernel that is `inside(min(s, 1))` up to u = 1 and 0 from there on."""
 
@@ -120,17 +120,17 @@ def _compact(
     def checked_slope(s: Array, k: Array) -> Array:
         return np.where(s < 1.0, slope(np.minimum(s, 1.0), k), 0.0)
 
-    return Kernel(name, 1.0, log, value, checked_slope, **facts)
+    return Kernel(name, 1.0, log, value, checked_slope, **attributes)
 
 
-def _endless(
+def _unbounded(
     name: str,
     log: Callable[[Array], Array],
     slope: Callable[[Array, Array], Array],
     reach: Callable[[Array, float], Array],
-    **facts: Any,
+    **attributes: Any,
 ) -> Kernel:
-    return Kernel(name, np.inf, log, lambda s: np.exp(log(s)), slope, reach=reach, **facts)
+    return Kernel(name, np.inf, log, lambda s: np.exp(log(s)), slope, reach=reach, **attributes)
 
 
 def _tanh_slope(s: Array, k: Array) -> Array:
@@ -152,7 +152,7 @@ def _boxcar() -> Kernel:
 
 
 _ALL = [
-    _endless(
+    _unbounded(
         "gaussian",
         lambda s: -0.5 * s,
         lambda s, k: -0.5 * k,
@@ -178,14 +178,14 @@ _ALL = [
         lambda s: np.cos(0.5 * np.pi * _root(s)),
         lambda s, k: _over_root(-0.25 * np.pi * np.sin(0.5 * np.pi * _root(s)), s),
     ),
-    _endless(
+    _unbounded(
         "laplace",
         lambda s: -_root(s),
         lambda s, k: _over_root(-0.5 * k, s),
         reach=lambda nearest, fall: nearest + fall,
         pointed=True,
     ),
-    _endless(
+    _unbounded(
         "logistic",
         lambda s: -_root(s) - 2.0 * np.log1p(np.exp(-_root(s))) + 2.0 * np.log(2.0),
         _tanh_slope,

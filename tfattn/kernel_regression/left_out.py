@@ -20,8 +20,8 @@ class LeftOut(NamedTuple):
     Attributes:
         error: the weighted mean of squared errors, over points and outputs.
         by_map: `(D, D)`, G: the error changes by Σ G · d(δᵀδ) for the differences δ in bandwidths,
-            so its derivative by the logarithm of bandwidth d is −2 G_dd.
-        by_width: `(K,)`, the derivatives by the λ of categorical columns.
+            so its derivative with respect to log bandwidth d is −2 G_dd.
+        by_width: `(K,)`, the derivatives with respect to the λ of categorical columns.
     """
 
     error: float
@@ -81,20 +81,21 @@ def leave_one_out(
         errors = fit.value - points.y[here]
         error += float(importance[here] @ np.square(errors).sum(1))
         if gradient:
-            pull = fit.residuals_times(2.0 * importance[here, None] * errors, points.y[tile.keys])
-            pull *= fit.equivalent()
-            pull[tile.empty] = 0.0
+            by_value = 2.0 * importance[here, None] * errors
+            by_weight = fit.residuals_times(by_value, points.y[tile.keys])
+            by_weight *= fit.equivalent()
+            by_weight[tile.empty] = 0.0
             if points.is_line:  # a tile contains only neighbors, sorted
                 far = tile.key_u[-1, 0] - tile.key_u[0, 0] > tuned.FAR
-            differing += _category_pull(points, here, tile.keys, pull * tile.share)
-            by_map += _outer_differences(pull * tile.slope, tile.query_u, tile.key_u, far)
+            differing += _sum_over_differing(points, here, tile.keys, by_weight * tile.share)
+            by_map += _outer_differences(by_weight * tile.slope, tile.query_u, tile.key_u, far)
     shares = metric.widths * (1.0 - metric.widths)
     by_width = np.divide(differing, shares, out=np.zeros_like(differing), where=shares > 0)
     return LeftOut(error, by_map, by_width)
 
 
 def few_neighbors(kernel: Kernel, metric: Metric, points: Points) -> Array | None:
-    """`(N, V)`, the prediction of each point on a line from few neighbors; None if many count."""
+    """`(N, V)`, the prediction of each point on a line from few neighbors; None for many."""
     u, rows = points.places.x[:, 0] * abs(metric.map[0, 0]), np.arange(len(points))
     first, last = windows(kernel, u, u, points.fall(tuned.NEGLIGIBLE), rows, nearest=False)
     most = int(max((rows - first).max(), (last - 1 - rows).max()))
@@ -150,7 +151,7 @@ def _outer_differences(pair: Array, query: Array, key: Array, far: bool) -> Arra
     return squared - mixed - mixed.T
 
 
-def _category_pull(points: Points, rows: Array, keys: slice, pair: Array) -> Array:
+def _sum_over_differing(points: Points, rows: Array, keys: slice, pair: Array) -> Array:
     """`(K,)`: the sum over pairs that differ in each category."""
     hot = points.places.hot
     if hot is None:

@@ -105,7 +105,7 @@ class LineFit(NamedTuple):
     Attributes:
         value: `(M, V)`.
         slope: `(M, V)`, of the local line; None for a constant.
-        change: `(M, V)`, the derivative of the value by the log bandwidth, or None.
+        change: `(M, V)`, the derivative of the value with respect to the log bandwidth, or None.
         accurate: `(M,)` bool, whether the row is accurate; `tiles` compute the others.
     """
 

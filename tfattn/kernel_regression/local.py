@@ -16,7 +16,7 @@ class LocalFit(NamedTuple):
 
     Attributes:
         value: `(r, V)`, at the query.
-        mean: `(r, V)`, the weighted mean of the heights: `value` itself for a constant fit.
+        mean: `(r, V)`, the weighted mean of y: `value` itself for a constant fit.
         slope: `(r, D, V)`, of the local line, in scaled units.
         center: `(r, D)`, the weighted mean of the keys.
         lean: `(r, D)`: key x has the equivalent weight share · (1 + (x − center) · lean).
@@ -31,7 +31,7 @@ class LocalFit(NamedTuple):
     x: Array | None = None
 
     def equivalent(self) -> Array | float:
-        """`(r, k)`, the factor from shares to the equivalent weights of the heights."""
+        """`(r, k)`, the factor from shares to the equivalent weights."""
         if self.lean is None or self.x is None:
             return 1.0
         factor = self.lean @ self.x.T
@@ -59,7 +59,7 @@ def fit_tile(tile: Tile, points: Points, queries: Queries, degree: int) -> Local
     # Centered, since digits are lost far from the origin.
     middle = np.median(query, axis=0)
     x, query = points.places.x[tile.keys] - middle, query - middle
-    few = 0 < len(y) <= x.shape[1]  # keys that lie in fewer dimensions: all rows would lose digits
+    few = 0 < len(y) <= x.shape[1]  # so few keys span fewer dimensions: `_moments` loses digits
     moments = _moments_about_nearest if few else _moments
     center, spread, covariance = moments(tile.share, x, y, mean)
     variance = np.einsum("rdd->rd", spread)
@@ -78,7 +78,7 @@ def fit_tile(tile: Tile, points: Points, queries: Queries, degree: int) -> Local
 
 
 def quadratic_weights(tile: Tile) -> Array:
-    """`(r, k)`: the weight of each height in the local quadratic fit of each row."""
+    """`(r, k)`: the weight of each y in the local quadratic fit of each row."""
     away = tile.key_u - tile.query_u[:, None, :]  # (r, k, D)
     first, second = np.triu_indices(away.shape[2])
     terms = np.concatenate([away, away[..., first] * away[..., second]], axis=2)  # 0 at the query

@@ -58,7 +58,7 @@ class KernelRegression:
 
     Args:
         kernel: a name of `tfattn.kernel_regression.kernels.names()`, or a `Kernel`.
-        bandwidth: in the units of x, which `fit` keeps: a number, one per column, or a matrix H,
+        bandwidth: in the units of x; `fit` keeps it. A number, one per column, or a matrix H,
             where u = (x − x_i) · H⁻¹. A categorical column has λ of Aitchison and Aitken, from 0
             (categories separate) to (c − 1) / c (all equal); with H, pass (H, λ). Defaults to None:
             `fit` chooses.
@@ -192,8 +192,8 @@ class KernelRegression:
         """
         self._fitted()
         given = self.bandwidth is not None
-        whole = has_matrix(self.bandwidth) if given else self.metric == "full"
-        return self.frame.bandwidth(self.chosen, whole)
+        full = has_matrix(self.bandwidth) if given else self.metric == "full"
+        return self.frame.bandwidth(self.chosen, full)
 
     @one_blas_thread
     def predict(self, x: ArrayLike) -> Array:
@@ -219,7 +219,7 @@ class KernelRegression:
 
     @one_blas_thread
     def weights(self, x: ArrayLike) -> Array:
-        """`(M, N)`: the weight of each training height in each prediction. Rows sum to 1.
+        """`(M, N)`: the weight of each training y in each prediction. Rows sum to 1.
 
         Weights of a local line may be negative. A row is 0 if the query has no neighbor and `empty`
         is not "nearest". This array has an entry for every pair.
@@ -268,7 +268,7 @@ class KernelRegression:
         """`(M, V)` or `(M,)`: the variance of y about the curve, at each x.
 
         A local constant of the squared leave-one-out residuals, with the same bandwidth, each over
-        1 + Σ weights², the factor that leaving out adds to its mean.
+        1 + Σ weights², the factor by which leaving a point out increases its mean.
         Source: Fan, Yao 1998; differs from it in that residuals are leave-one-out.
         """
         return self._shaped(self._squared(self._scaled_variance(x)))
@@ -286,10 +286,10 @@ class KernelRegression:
         replicas: int = 200,
         seed: int | None = None,
     ) -> Band:
-        """A pointwise confidence band that contains the mean curve at each x with this probability.
+        """A pointwise confidence band that contains the mean curve at x with probability `level`.
 
-        The band is for the curve, not for new points. NaN if the query has no neighbor and `empty`
-        is not "nearest".
+        The band is for the curve, not for new points. It is NaN if the query has no neighbor and
+        `empty` is not "nearest".
 
         Args:
             level: in (0, 1).
@@ -299,7 +299,7 @@ class KernelRegression:
                 ignore the bias of smoothing and contain the curve less often: "asymptotic", value
                 ± z · √(variance · Σ weights²); and "bootstrap", quantiles of smoothed residuals
                 with random signs.
-            replicas: positive int, of the bootstrap.   seed: int, of its signs.
+            replicas: positive int, number of bootstrap replicas.   seed: int, for their signs.
         Source: robust, Calonico, Cattaneo, Farrell 2018; Härdle 1990, 4.2; wild bootstrap, Wu
         1986; Liu 1988.
         """
@@ -356,14 +356,14 @@ class KernelRegression:
         return self.categorical
 
     def _clipped(self, value: Array, queries: Queries, left: Array | None = None) -> Array:
-        """Clips local constants, against rounding, to the range of the heights with weight. Local
+        """Clips local constants, against rounding, to the range of the y with weight. Local
         lines are unchanged, since they may leave that range.
         """
         if self.degree:
             return value
         low, high = (np.full(value.shape, end(self.heights, 0)) for end in (np.min, np.max))
-        # With unbounded support all heights have weight. In large planes finding the range would
-        # take longer than the means.
+        # With unbounded support every y has weight. For many pairs in several columns, finding the
+        # range would take longer than the means.
         if np.isfinite(self.kernel.support) and not near.is_faster(self._fitted(), queries):
             for tile in self._smoother.tiles(queries, left):
                 heights = self.heights[tile.keys]

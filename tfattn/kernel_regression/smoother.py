@@ -18,12 +18,12 @@ Bounds = tuple[Array, Array]  # (M, V) each
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Smoother:
-    """A regression of points, with all that determines it.
+    """A regression in scaled units: the points and the settings that determine it.
 
     Attributes:
         kernel, degree, empty: as in `KernelRegression`.
         metric: the bandwidth.
-        points: the N points, with V heights each.
+        points: the N points, with V outputs each.
     """
 
     kernel: Kernel
@@ -50,7 +50,7 @@ class Smoother:
     def fits(
         self, queries: Queries, slopes: bool = False, left: Array | None = None
     ) -> Iterator[tuple[Tile, LocalFit]]:
-        """The fits of `tiles`, with what `empty` says."""
+        """The fits of `tiles`; `empty` decides those of queries without neighbors."""
         for tile in self.tiles(queries, left, slopes):
             fit = fit_tile(tile, self.points, queries, self.degree)
             if self.empty != "nearest" and tile.empty.any():
@@ -100,13 +100,13 @@ class Smoother:
 
     def variance(self, queries: Queries, noise: Array) -> Array:
         """`(M, V)`: a local constant of the squared noise."""
-        return self._of_other_heights(noise**2, degree=0).at(queries)
+        return self._with_y(noise**2, degree=0).at(queries)
 
-    def _of_other_heights(self, y: Array, **changes: Any) -> "Smoother":
+    def _with_y(self, y: Array, **changes: Any) -> "Smoother":
         return dataclasses.replace(self, points=dataclasses.replace(self.points, y=y), **changes)
 
     def asymptotic(self, queries: Queries, level: float) -> Bounds:
-        """The bounds of that band, relative to the prediction; NaN without neighbors."""
+        """The bounds of the asymptotic band, relative to the prediction; NaN without neighbors."""
         from scipy import special
 
         squares = self.squared_weights(queries)[:, None]
@@ -115,14 +115,14 @@ class Smoother:
         return tuple(special.ndtri(0.5 + side * level / 2) * step for side in (-1, 1))
 
     def bootstrap(self, queries: Queries, level: float, replicas: int, seed: int | None) -> Bounds:
-        """The bounds of that band, relative to the prediction; NaN without neighbors."""
+        """The bounds of the bootstrap band, relative to the prediction; NaN without neighbors."""
         generator, noise = np.random.default_rng(seed), self.noise()
         drawn = []
         for start in range(0, replicas, tuned.REPLICAS):
             count = min(tuned.REPLICAS, replicas - start)
             signs = generator.choice([-1.0, 1.0], (len(noise), count, 1))
             many = (signs * noise[:, None, :]).reshape(len(noise), -1)
-            smooth = self._of_other_heights(many).at(queries)
+            smooth = self._with_y(many).at(queries)
             drawn.append(smooth.reshape(len(queries), count, -1))
         ends = [0.5 - level / 2, 0.5 + level / 2]
         bounds = np.quantile(np.concatenate(drawn, axis=1), ends, axis=1)
@@ -162,13 +162,13 @@ class Smoother:
 
 
 def _slope_of_constant(tile: Tile, points: Points, fit: LocalFit) -> Array:
-    """`(r, D, V)`: the derivative of a local constant by the query, in bandwidths."""
+    """`(r, D, V)`: the gradient of a local constant at the query, in bandwidths."""
     y = points.y[tile.keys]
     middle = tile.query_u.mean(axis=0)
     query, key = tile.query_u - middle, tile.key_u - middle
     products = (key[:, :, None] * y[:, None, :]).reshape(len(key), key.shape[1] * y.shape[1])
     mixed = (tile.slope @ products).reshape(len(query), key.shape[1], y.shape[1])
     slopes = tile.slope.sum(axis=1, keepdims=True)  # type: ignore[union-attr]
-    pull = tile.slope @ y - fit.value * slopes  # (r, V)
+    moment = tile.slope @ y - fit.value * slopes  # (r, V)
     away = mixed - (tile.slope @ key)[:, :, None] * fit.value[:, None, :]
-    return 2.0 * (query[:, :, None] * pull[:, None, :] - away)
+    return 2.0 * (query[:, :, None] * moment[:, None, :] - away)

@@ -13,7 +13,8 @@ Array = np.ndarray
 
 @dataclass(frozen=True)
 class Space:
-    """The free parameters: a bandwidth per column, one for all, or a linear map; and each λ.
+    """The free parameters: bandwidths (one per column, one for all, or a linear map), and each
+    categorical column's λ.
 
     Args:
         kind: "each", "one" or "full".
@@ -54,7 +55,7 @@ class Space:
         return diagonal + rest + [(-tuned.MAX_LOGIT, tuned.MAX_LOGIT)] * len(self.counts)
 
     def vector(self, bandwidth: Array, widths: Array) -> Array:
-        """The vector for a bandwidth per column, and each λ."""
+        """The vector for the bandwidths of continuous and the λ of categorical columns."""
         logs = np.log(bandwidth)
         if self.kind == "one" and self.columns:
             logs = logs.mean(keepdims=True)
@@ -74,7 +75,7 @@ class Space:
         return Metric(matrix, self._widths(vector))
 
     def gradient(self, vector: Array, left_out: LeftOut) -> Array:
-        """The derivatives of the error by the entries of a vector."""
+        """The gradient of the error with respect to a vector."""
         widths, most = self._widths(vector), self.max_widths
         shares = np.divide(widths, most, out=np.zeros_like(widths), where=most > 0)
         by_logit = left_out.by_width * widths * (1.0 - shares)

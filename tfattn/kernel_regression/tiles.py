@@ -26,8 +26,8 @@ class Tile(NamedTuple):
     Attributes:
         rows, keys: slices of the queries and of the points.
         share: `(r, k)`, weights whose rows sum to 1, or to 0 without neighbors.
-        slope: `(r, k)`, the derivative of the unnormalized weight by the squared distance, over the
-            sum of weights; None without `slopes`.
+        slope: `(r, k)`, the derivative of the unnormalized weight with respect to the squared
+            distance, over the sum of weights; None without `slopes`.
         empty: `(r,)` bool, whether the query has no neighbor within the support.
         query_u, key_u: `(r, D)` and `(k, D)`, queries and keys in bandwidths.
     """
@@ -54,7 +54,7 @@ def tiles(
 
     Args:
         queries: on a line, sorted.
-        left_out: `(N,)` int, the index of the point that each query is, and must not weigh.
+        left_out: `(N,)` int, the point that each query is; it gets no weight.
         slopes: whether to compute the slopes.
         nearest: whether the nearest points predict a query without neighbors; else its row is 0.
     """
@@ -240,7 +240,7 @@ def windows(
     left_out: Array | None,
     nearest: bool,
 ) -> tuple[Array, Array]:
-    """The window of each query: index of its first key and after its last. Both never fall."""
+    """The window of each query: index of its first key and after its last. Neither decreases."""
     distance = nearest_distances(query, key, left_out)
     distance = np.where(np.isfinite(distance), distance, 0.0)
     reach = kernel.seen(distance, fall)

@@ -15,7 +15,7 @@ MINIMA = 3  # local minima of the grid that are refined, for many points
 MINIMA_OF_FEW = 8  # local minima of the grid that are refined, for few points
 NEAR_LEAST = 1.1  # minima whose error exceeds the least by this factor are not refined
 SAME_DISTANCE = 1e-8  # relative difference of distances below which they are equal
-MAX_STEPPED = 64  # places up to which a kernel without a slope tries every distance
+MAX_STEPPED = 64  # places up to which every distance is tried, for a kernel that is not smooth
 
 # The search in several columns (`bandwidth.py`, `spaces.py`, `points.py`).
 MAX_SCAN = 1000  # nodes of the grid
