@@ -570,14 +570,14 @@ def test_an_argument_that_nobody_knows_is_refused_as_keras_does():
     *[
         (
             functools.partial(layer, input_of(3, None), *others),
-            f"{who}: `{argument}` must have a known width, its last axis",
+            f"{who}: `{argument}` must have a last axis of known size",
             "(None, 3, None)",
         )
         for layer, who, argument, *others in UNKNOWN_WIDTHS
     ],
     (
         lambda: tfattn.attend(*[keras.KerasTensor((2, 3, None))] * 2),
-        "attend: `query` must have a known width, its last axis",
+        "attend: `query` must have a last axis of known size",
         "(2, 3, None)",
     ),
 )

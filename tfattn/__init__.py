@@ -154,7 +154,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> ModuleType:
-    """Modules without layers are imported when they are first used: that halves an import."""
+    """Modules without layers are imported when they are first used: that halves the import time."""
     if name in ("convert", "data", "exercises", "interpret", "plot"):
         return importlib.import_module(f"tfattn.{name}")
     raise AttributeError(f"module 'tfattn' has no attribute {name!r}")

@@ -42,9 +42,9 @@ def packages() -> list[str]:
 
 
 def main() -> None:
-    """Prints both."""
+    """Prints the commands and the versions."""
     print(tfattn.__doc__.partition("\n")[0], COMMANDS, sep="\n\n")
-    print("For a report:\n", *versions(), sep="\n")
+    print("For a bug report:\n", *versions(), sep="\n")
 
 
 if __name__ == "__main__":

@@ -183,13 +183,13 @@ def has_width(who: str, argument: str, shape: Shape) -> None:
 def known_width(who: str, argument: str, shape: Shape) -> None:
     """A shape whose last size is known when the graph is built."""
     if shape[-1] is None:
-        fail(who, argument, "have a known width, its last axis", tuple(shape))
+        fail(who, argument, "have a last axis of known size", tuple(shape))
 
 
 def mapping(who: str, argument: str, value: Any, names: Collection[str] = ()) -> None:
     """A dict with an entry for each of `names`."""
     if not isinstance(value, Mapping):
-        fail(who, argument, "be a dict by name", value)
+        fail(who, argument, "be a dict with names as keys", value)
     for name in names:
         if name not in value:
             fail(who, argument, f"have the entry {name!r}", sorted(map(str, value)))

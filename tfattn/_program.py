@@ -2,8 +2,8 @@
 
 TensorFlow logs to standard error while it is imported, and a program writes only its own messages
 there. Ctrl-C during the imports ends it with the status of an interrupted program. If
-TF_CPP_MIN_LOG_LEVEL is set, logs are not suppressed. To import this module has no effect in other
-processes.
+TF_CPP_MIN_LOG_LEVEL is set, logs are not suppressed. In other processes the import
+of this module has no effect.
 """
 
 import io
