@@ -85,7 +85,7 @@ def test_a_file_with_several_answers_is_checked_whole(capsys, folder):
         (("open", "causal_masks"), "", "must name an exercise, such as 'causal_mask', see names()"),
         (("hint", "x"), "", "exercises.get: `name` must name an exercise, see names()"),
         (("check", "x"), "", "exercises.get: `name` must name an exercise, see names()"),
-        (("check", "causal_mask"), "", "causal_mask.py does not exist; `open causal_mask` writes it"),
+        (("check", "causal_mask"), "", "causal_mask.py does not exist; `open causal_mask` writes"),
         (("check", "mine.py"), "x = 3", "mine.py defines no function with the name of an exercise"),
         (
             ("check", "mine.py"),

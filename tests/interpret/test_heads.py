@@ -257,11 +257,11 @@ def of_one_head():
         (lambda: enter(stack()[0], ["layer_0"]), r"`heads` must be a dict with names as keys"),
         (
             lambda: head_importance(stack()[0], TOKENS, lambda output: output),
-            r"head_importance: `objective` must return a tensor `\(\)` or `\(B,\)`",
+            r"head_importance: `objective` must return a tensor of shape \(\) or \(B,\)",
         ),
         (
             lambda: head_importance(stack()[0], TOKENS, lambda output: 1.0),
-            r"`objective` must return a tensor `\(\)` or `\(B,\)` \(by keras\.ops\)",
+            r"`objective` must return a tensor of shape \(\) or \(B,\), by keras\.ops",
         ),
     ],
 )

@@ -81,8 +81,8 @@ def check(
         >>> def causal_mask(num_queries, num_keys):
         ...     return np.tri(num_queries, num_keys) > 0
         >>> tfattn.exercises.check("causal_mask", causal_mask, seed=0)
-        causal_mask is not right yet: with num_queries=3, num_keys=5, at index (0, 1), expected True,
-        got False. The inputs: tfattn.exercises.get('causal_mask').cases(0)[1]
+        causal_mask is not right yet: with num_queries=3, num_keys=5, at index (0, 1), expected
+        True, got False. The inputs: tfattn.exercises.get('causal_mask').cases(0)[1]
         False
     """
     exercise = get(name)
