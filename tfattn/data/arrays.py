@@ -22,13 +22,15 @@ class ArrayBatches(keras.utils.PyDataset):
 
     Args:
         num_batches: number of batches of each pass.
-        of_epoch: function from the number of an epoch to its batches.
+        epoch_batches: function from the number of an epoch to its batches.
         counter: counter of epochs, called at the beginning of a pass.
     """
 
-    def __init__(self, num_batches: int, of_epoch: Callable[[int], BatchAt], counter: EpochCounter):
+    def __init__(
+        self, num_batches: int, epoch_batches: Callable[[int], BatchAt], counter: EpochCounter
+    ):
         super().__init__()
-        self._num_batches, self._of_epoch, self._counter = num_batches, of_epoch, counter
+        self._num_batches, self._epoch_batches, self._counter = num_batches, epoch_batches, counter
         self._epoch, self._read = 0, 0
         self._batch_at: Any = None  # a `BatchAt` within an epoch
 
@@ -45,14 +47,14 @@ class ArrayBatches(keras.utils.PyDataset):
         return self._batch_at(index)
 
     def __iter__(self) -> Iterator[Any]:
-        batch_at = self._of_epoch(int(self._counter.count()))
+        batch_at = self._epoch_batches(int(self._counter.count()))
         return map(batch_at, range(len(self)))
 
     as_numpy_iterator = __iter__
 
     def on_epoch_begin(self) -> None:
         self._epoch, self._read = int(self._counter.count()), 0
-        self._batch_at = self._of_epoch(self._epoch)
+        self._batch_at = self._epoch_batches(self._epoch)
 
     def on_epoch_end(self) -> None:
         if self._read == 1 < len(self):

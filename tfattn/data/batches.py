@@ -49,8 +49,8 @@ def translation_batches(
         source_vocabulary: `Vocabulary` of the source side.
         target_vocabulary: `Vocabulary` of the target side.
         batch_size: positive int, B; one batch, the last without shuffling, may be smaller.
-        max_length: positive int, the maximum length of a row, including its begin or end. A pair
-            with a longer row on either side is left out. Defaults to None, which keeps all pairs.
+        max_length: positive int, the maximum length of a row, including its begin or end token.
+            A pair with a longer row is left out. Defaults to None, which keeps all pairs.
         shuffle_seed: non-negative int. The order of an epoch depends only on this seed and on the
             number of earlier passes. Defaults to None, which keeps the order of `pairs`, as needed
             for evaluation.
@@ -61,8 +61,8 @@ def translation_batches(
         A `tf.data.Dataset` of known cardinality, or a `keras.utils.PyDataset`, with elements of
         int32 arrays, source `(B, S)`, target_in `(B, T)` and target_out `(B, T)`.
     Raises:
-        ValueError: a size is not a positive int; `pairs` has other items; no pair is left to
-            batch; `shuffle_seed` is not an int from 0 to 2⁶³ − 1.
+        ValueError: a size is not a positive int; an item of `pairs` is not a pair; no pair is left
+            to batch; `shuffle_seed` is not an int from 0 to 2⁶³ − 1.
     Example:
         >>> pairs = [("a cat", "un chat"), ("the old cat", "le vieux chat")]
         >>> english = tfattn.data.Vocabulary.from_sentences(source for source, _ in pairs)
@@ -123,8 +123,8 @@ def token_batches(
         target_vocabulary: the same for the target side.
         tokens_per_batch: positive int, the maximum number of ids on either side of a batch,
             including padding.
-        max_length: positive int, the maximum length of a row, including its begin or end. A pair
-            with a longer row on either side is left out. Defaults to None, which keeps all pairs.
+        max_length: positive int, the maximum length of a row, including its begin or end token.
+            A pair with a longer row is left out. Defaults to None, which keeps all pairs.
         shuffle_seed: non-negative int. The order of an epoch and its BPE dropout depend only on
             this seed and on the epoch's number, not on the backend. Defaults to None: a fixed order
             with the longest pairs first.
@@ -137,9 +137,9 @@ def token_batches(
         A `tf.data.Dataset` of known cardinality, or a `keras.utils.PyDataset`, with elements of
         int32 arrays, source `(B, S)`, target_in `(B, T)` and target_out `(B, T)`.
     Raises:
-        ValueError: a size is not a positive int; `pairs` has other items; no pair is left to
-            batch; a pair is longer than `tokens_per_batch`; `shuffle_seed` is not an int from 0 to
-            2⁶³ − 1, or None with a `SubwordDropout`.
+        ValueError: a size is not a positive int; an item of `pairs` is not a pair; no pair is left
+            to batch; a pair is longer than `tokens_per_batch`; `shuffle_seed` is not an int from 0
+            to 2⁶³ − 1, or None with a `SubwordDropout`.
     Example:
         >>> pairs = [("a cat", "un chat"), ("the old cat", "le vieux chat"), ("a dog", "un chien")]
         >>> english = tfattn.data.Vocabulary.from_sentences(source for source, _ in pairs)
@@ -219,7 +219,7 @@ def _redraw(
 ) -> Sides:
     """The ids of an epoch with BPE dropout.
 
-    A pair keeps its `ids` if the new rows, including begin or end, are longer than `longest`.
+    A pair keeps its `ids` if the new rows, including begin or end token, are longer than `longest`.
     """
     sides = list(ids)
     for side, vocabulary in enumerate(vocabularies):
@@ -280,11 +280,11 @@ def _redrawn_epochs(
 
     if keras.backend.backend() != "tensorflow":
 
-        def of_epoch(epoch: int) -> BatchAt:
+        def epoch_batches(epoch: int) -> BatchAt:
             flat_sides, drawn_plan = drawn(epoch)
             return gathered(flat_sides, drawn_plan.rows(seed, epoch), length_multiple)
 
-        return ArrayBatches(num_batches, of_epoch, counter)
+        return ArrayBatches(num_batches, epoch_batches, counter)
 
     import tensorflow as tf
 

@@ -91,12 +91,12 @@ class Plan(NamedTuple):
         tokens_per_batch: int,
         length_multiple: int,
     ) -> "Plan":
-        """The plan for the rows of two sides, without begin or end.
+        """The plan for the rows of two sides, without begin and end tokens.
 
         Raises:
             ValueError: a single row is too long.
         """
-        lengths = np.array(  # (2, N), in multiples, including begin or end
+        lengths = np.array(  # (2, N), in multiples, including begin or end token
             [[-(-(len(row) + 1) // length_multiple) for row in side] for side in sides]
         )
         longer = lengths.max(axis=0)

@@ -1,4 +1,4 @@
-"""The vocabulary of a published translator: sentencepiece cuts, a table has the ids."""
+"""The vocabulary of a published translator: subwords by sentencepiece, ids from a table."""
 
 import base64
 import contextlib
@@ -22,7 +22,7 @@ _SPACED = (" .", " ?", " !", " ,", " ' ", " n't", " 'm", " 's", " 've", " 're")
 class MarianVocabulary:
     """A vocabulary of a sentencepiece model's subwords, with ids from a table.
 
-    Marian's translators in `transformers` have it: one table of ids for the subwords of two models,
+    Marian's translators in `transformers` use it: one table of ids for the subwords of two models,
     and codes such as ">>fra<<", which name the target language at the beginning of a sentence.
     Methods are as in `Vocabulary`. `convert.load_marian` makes both vocabularies of a folder.
 
@@ -36,8 +36,8 @@ class MarianVocabulary:
         words: tuple of str. "▁" marks the beginning of a word.
         changing_end: number of characters at the end of a text that further subwords may change.
     Raises:
-        ValueError: `model` is not a sentencepiece model; `words` has a word twice; an id is not in
-            it.
+        ValueError: `model` is not a sentencepiece model; `words` has a word twice; an id is out of
+            range or repeated.
         ImportError: sentencepiece is not installed.
     Example:
         >>> import pathlib, tempfile
@@ -77,7 +77,7 @@ class MarianVocabulary:
         for name, index in zip(("unknown_id", "begin_id", "end_id"), special[1:], strict=True):
             _checks.positive_int(who, name, index)
             if index >= len(self.words) or special.count(index) > 1:
-                _checks.fail(who, name, f"be an id of its own below {len(self.words)}", index)
+                _checks.fail(who, name, f"be a distinct id below {len(self.words)}", index)
         self._processor: Any = None
         if isinstance(model, bytes) and model:
             with contextlib.suppress(RuntimeError):
@@ -85,20 +85,20 @@ class MarianVocabulary:
         if self._processor is None:
             received = model[:20] if isinstance(model, bytes) else model
             _checks.fail(who, "model", "be a sentencepiece model, as bytes", received)
-        ordinary = enumerate(self.words)
-        self._ids = {word: index for index, word in ordinary if index not in special}
+        numbered = enumerate(self.words)
+        self._ids = {word: index for index, word in numbered if index not in special}
 
     def __len__(self) -> int:
         return len(self.words)
 
     def encode(self, sentence: str) -> list[int]:
-        """The ids of a sentence's code and subwords, without begin or end.
+        """The ids of a sentence's code and subwords, without begin and end tokens.
 
         Args:
-            sentence: str, text as it is: the model has its own normalization. A code counts only
-                as the first characters.
+            sentence: str, not normalized: the model has its own normalization. A code is recognized
+                only at the beginning.
         Returns:
-            A list of int; `unknown_id` for what the table does not have.
+            A list of int; `unknown_id` for subwords that are not in the table.
         """
         sentence = _checks.string("MarianVocabulary.encode", "sentence", sentence)
         # An unpaired surrogate, as from a terminal of another encoding, becomes "?".
@@ -111,7 +111,7 @@ class MarianVocabulary:
     def decode(self, ids: Iterable[int]) -> str:
         """Converts ids to a sentence.
 
-        Stops at the first end, and skips padding, begin and unknown words.
+        Stops at the first end token, and skips padding, begin and unknown tokens.
 
         Args:
             ids: iterable of int: a list, an array or a row of a tensor.
@@ -124,7 +124,7 @@ class MarianVocabulary:
         for index in written_ids("MarianVocabulary.decode", self, ids):
             if index != self.unknown_id:
                 pieces.append(self.words[index])
-        # The model leaves the mark in pieces that only the table has.
+        # The model keeps "▁" in pieces that only the table has.
         text = self._processor.decode_pieces(pieces).replace(SPACE, " ").strip()
         for spaced in _SPACED if self.clean_up else ():
             text = text.replace(spaced, spaced.strip())

@@ -68,7 +68,7 @@ class SubwordDropout:
         return len(self.words)
 
     def draw(self, sentences: Iterable[str], seed: int) -> list[list[int]]:
-        """The ids of sentences' subwords, with dropout, without begin or end.
+        """The ids of sentences' subwords, with dropout, without begin and end tokens.
 
         Args:
             sentences: iterable of str.
@@ -96,7 +96,7 @@ class SubwordDropout:
             [
                 self._ids.get(letter, self.unknown_id)
                 for place, part in enumerate(symbol.split(SPACE + word))
-                for letter in ([part] if place % 2 else part)  # symbols have odd places
+                for letter in ([part] if place % 2 else part)  # symbols have odd indices
             ]
             for word in numbers
         ]

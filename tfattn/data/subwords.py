@@ -43,12 +43,12 @@ class SubwordVocabulary:
     Args:
         model: bytes, a serialized sentencepiece model whose padding, unknown, begin and end are ids
             0 to 3. See also `from_sentences` and `load`.
-        normalization: "NFC" or "NFKC", the form of Unicode that `encode` changes a sentence to.
+        normalization: "NFC" or "NFKC", the Unicode normalization form that `encode` applies.
             Defaults to None, for sentences as they are.
     Attributes:
         words: tuple of str, all entries in the order of their ids. "▁" marks the beginning of a
             word.
-        symbols: tuple of str, the entries that no split cuts; see `from_sentences`.
+        symbols: tuple of str, the entries that are never split; see `from_sentences`.
     Raises:
         ValueError: `model` is not such a model; `normalization` is another form.
         ImportError: sentencepiece is not installed.
@@ -110,9 +110,9 @@ class SubwordVocabulary:
                 as two; or "NFKC", which also reads full-width letters and ligatures as plain ones.
                 It is saved with the vocabulary. Defaults to None, for sentences as they are.
             symbols: sequence of distinct str without white space, such as "<2fr>" for the language
-                to translate to. Each has one id, from 4 on, wherever it stands in a sentence:
-                nothing splits it, not even `SubwordDropout`, joins it to its neighbors or
-                normalizes it. Its characters get no ids from it.
+                to translate to. Each has one id, from 4 on, anywhere in a sentence, and is
+                never split, merged with its neighbors or normalized, even by `SubwordDropout`. A
+                symbol adds no ids for its characters.
         Returns:
             A `SubwordVocabulary`.
         Raises:
@@ -152,7 +152,7 @@ class SubwordVocabulary:
         return len(self.words)
 
     def encode(self, sentence: str) -> list[int]:
-        """The ids of a sentence's subwords, without begin or end.
+        """The ids of a sentence's subwords, without begin and end tokens.
 
         Args:
             sentence: str, words separated by white space. The reserved characters "▁" and "▅" are
@@ -183,7 +183,7 @@ class SubwordVocabulary:
         """Converts ids to a sentence.
 
         Inverts `encode`, except for white space, normalization and unknown characters. Stops at the
-        first end, and skips padding and begin.
+        first end token, and skips padding and begin tokens.
 
         Args:
             ids: iterable of int: a list, an array or a row of a tensor.
@@ -208,7 +208,7 @@ class SubwordVocabulary:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Saves the vocabulary as a sentencepiece model, for `load`.
 
-        With a normalization the file begins with a line of its own.
+        With a normalization, the file begins with a line that names it.
 
         Args:
             path: path of the file; an existing file is replaced.
@@ -272,7 +272,7 @@ def load_vocabulary(
         [4, 5]
     """
     who = "load_vocabulary"
-    expected = "name a file that `Vocabulary.save` or `SubwordVocabulary.save` wrote"
+    expected = "name a file that a vocabulary's `save` wrote"
     content = _read(who, path)
     kind: type[Any]
     parts: tuple[Any, ...]
@@ -299,7 +299,7 @@ def is_byte_pair(vocabulary: SubwordVocabulary) -> bool:
 
 
 def keeps_text(vocabulary: SubwordVocabulary) -> bool:
-    """Whether the sentencepiece model has no normalization of its own, but of white space."""
+    """Whether the sentencepiece model normalizes nothing but white space."""
     return b"\n\x08identity" in vocabulary._processor.serialized_model_proto()  # the rule's name
 
 
@@ -314,7 +314,7 @@ def plain_text(sentence: str, normalization: str | None, symbol: re.Pattern[str]
     normalized between its symbols.
     """
     if normalization is not None:
-        parts = symbol.split(sentence)  # symbols have odd places
+        parts = symbol.split(sentence)  # symbols have odd indices
         form: Any = normalization
         parts[::2] = (unicodedata.normalize(form, part) for part in parts[::2])
         sentence = "".join(parts)
@@ -342,7 +342,7 @@ def _checked_symbols(who: str, symbols: Sequence[str]) -> list[str]:
 def _symbol_ids(processor: Any) -> list[int]:
     """The ids of sentencepiece's "user-defined symbols".
 
-    Their score is 0.0. That of a merge is its rank, negative: the score of the first is -0.0.
+    Their score is 0.0. A merge has its negated rank as score, which is -0.0 for the first.
     """
     return [
         index

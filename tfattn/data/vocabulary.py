@@ -132,9 +132,9 @@ class Vocabulary:
         return len(self.words)
 
     def encode(self, sentence: str) -> list[int]:
-        """The ids of a sentence's words, without begin or end.
+        """The ids of a sentence's words, without begin and end tokens.
 
-        With begin and end:
+        With begin and end tokens:
         `[vocabulary.begin_id, *vocabulary.encode(sentence), vocabulary.end_id]`.
 
         Args:
@@ -174,7 +174,7 @@ class Vocabulary:
     def decode(self, ids: Iterable[int]) -> str:
         """Converts ids to a sentence.
 
-        Stops at the first end, and skips padding and begin.
+        Stops at the first end token, and skips padding and begin tokens.
 
         Args:
             ids: iterable of int: a list, an array or a row of a tensor.
@@ -233,7 +233,7 @@ class Vocabulary:
 
 
 def written_ids(who: str, vocabulary: Any, ids: Iterable[int]) -> Iterator[int]:
-    """The ids of a sentence up to its first end, without padding and begin."""
+    """The ids of a sentence up to its first end token, without padding and begin tokens."""
     for index in _checks.integers(who, "ids", ids):
         if not 0 <= index < len(vocabulary):
             _checks.fail(who, "ids", f"lie in [0, {len(vocabulary)})", index)
