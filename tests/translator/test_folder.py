@@ -16,14 +16,14 @@ def test_one_training_at_a_time_writes_to_a_folder(tmp_path, refused):
     with locking(Folder(out).backup):
         said = refused("train", *TOY, folder=tmp_path)
     assert said == (
-        "error: another training writes to here/and/there. Wait for its end, or use --out to "
+        "error: another training run writes to here/and/there. Wait for its end, or use --out to "
         "choose another folder."
     )
     assert [each.name for each in out.iterdir()] == ["backup.npz.lock"]
     late = Folder(tmp_path / "new")
     late.take()
     late.path.mkdir()  # as another training does, since it was looked for
-    with pytest.raises(ValueError, match="another training writes to"):
+    with pytest.raises(ValueError, match="another training run writes to"):
         late.take(new=True)
 
 

@@ -18,7 +18,7 @@ EXPORTS = {
     "litert": "model.tflite",
     "page": "page.html",
 }
-# Those of sacrebleu that download nothing.
+# The tokenizers of sacrebleu that download nothing.
 TOKENIZERS = ("none", "13a", "intl", "zh", "ja-mecab", "ko-mecab", "char")
 QUANTIZATIONS = ("int8", "int8_float32", "int8_float16", "int16", "float16")
 
@@ -52,8 +52,8 @@ examples:
 SCORE = """
 Scores the trained models in one or more folders on one or more parts of a corpus.
 
-Prints BLEU and chrF by sacrebleu, with its signatures and 95% intervals by bootstrap: of 1000
-resamples, or fewer (100 at least) for more than 10,000 sentences, to save memory. For several runs,
+Prints BLEU and chrF by sacrebleu, with its signatures and 95% intervals by bootstrap with 1000
+resamples, or fewer (at least 100) for more than 10,000 sentences, to save memory. For several runs,
 as with several seeds, prints their mean and standard deviation too.
 """
 SCORE_EXAMPLES = """
@@ -78,7 +78,7 @@ examples:
     echo "A man, in a hat." | {program} translate --raw --out out/en-de
   by the mean probability of several runs, as with several seeds:
     {program} translate --beam 5 lines.en --ensemble out/seed1 out/seed2 > lines.de
-  of 32 samples of each line, the one that is most like the others:
+  by minimum Bayes risk, with 32 samples of each line:
     {program} translate --sample --mbr 32 --out out/en-de lines.en > lines.de
 """
 
@@ -141,7 +141,7 @@ def _train(command: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="folder with train.en, train.de, val.en, val.de, plain or compressed (.gz)",
     )
-    _languages(corpus)
+    _languages(corpus, "file name extensions in --data")
     corpus.add_argument(
         "--pairs",
         type=_positive_int,
@@ -154,7 +154,7 @@ def _train(command: argparse.ArgumentParser) -> None:
         nargs="+",
         metavar="SYMBOL",
         help="symbols of your own in the subword vocabulary, such as <2fr>: each is one entry, "
-        "which nothing splits",
+        "and is never split",
     )
     corpus.add_argument(
         "--subwords",
@@ -174,7 +174,7 @@ def _train(command: argparse.ArgumentParser) -> None:
     train.add_argument(
         "--init",
         metavar="DIR",
-        help="folder of a run, trained or imported, whose model and vocabularies to begin with",
+        help="folder of a run, trained or imported: start from its model and vocabularies",
     )
     train.add_argument(
         "--preset",
@@ -373,7 +373,7 @@ def _export(command: argparse.ArgumentParser) -> None:
 def _import(command: argparse.ArgumentParser) -> None:
     command.add_argument("folder", type=Path, metavar="FOLDER", help="folder of the translator")
     _out(command, "folder of the new run")
-    _languages(command)
+    _languages(command, "languages of the translator")
 
 
 DEFAULT_OUT = Path("out/translator")
@@ -381,12 +381,12 @@ LANGUAGES = ("en", "de")
 PAIRS = 14_000
 
 
-def _languages(group: argparse._ActionsContainer) -> None:
+def _languages(group: argparse._ActionsContainer, meaning: str) -> None:
     group.add_argument(
         "--languages",
         nargs=2,
         metavar=("SOURCE", "TARGET"),
-        help="file name extensions in --data (default: en de)",
+        help=f"{meaning} (default: en de)",
     )
 
 

@@ -33,9 +33,10 @@ KINDS = ("plain", "bpe_dropout", "simcut")
 
 
 def plan(preset: Preset, epochs: int) -> list[tuple[Phase, range]]:
-    """The phases of a training with so many epochs, each with its own.
+    """The phases of a training run of `epochs` epochs, each with its range.
 
-    The last phase is cut or extended. Without a cooldown it has that of the preset's last phase.
+    The last phase is cut or extended. If it has no cooldown, it gets the cooldown of
+    the preset's last phase.
     """
     found, begin = [], 0
     for number, phase in enumerate(preset.phases, 1):
@@ -90,7 +91,7 @@ def _prepared(
     )
     if kind == "simcut":
         batches = data.simcut_batches(batches, source, target, seed=options.seed)
-        # With the paper's weight of 3, a small model learns less than without SimCut.
+        # The paper's weight of 3 is too high for small models.
         loss = functools.partial(training.SimCutCrossentropy, weight=1.0)
     return batches, counter, loss
 

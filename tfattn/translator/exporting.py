@@ -48,7 +48,7 @@ def _write(
 
 
 def _examples(folder: Folder) -> list[str]:
-    """A few short sentences of the validation data; none if it is not there."""
+    """A few short sentences of the validation data; none if the files are missing."""
     wanted = argparse.Namespace(data=None, parts=["val"], sentences=100)
     with contextlib.suppress(OSError, ValueError):
         sentences = [source for source, _ in scoring.read_parts(folder, wanted)["val"]]

@@ -34,7 +34,7 @@ class Folder:
         self._lock: filelock.BaseFileLock | None = None
 
     def take(self, new: bool = False) -> None:
-        """Locks the folder against other trainings until this process ends. A missing folder is
+        """Locks the folder against other training runs until this process ends. A missing folder is
         created if `new`, else ignored.
         """
         if self._lock is not None:
@@ -49,8 +49,8 @@ class Folder:
                 raise ValueError(f"{self.path} is not a folder. Use --out to choose another path.")
         except (FileExistsError, filelock.Timeout):
             raise ValueError(
-                f"another training writes to {self.path}. Wait for its end, or use --out to choose "
-                "another folder."
+                f"another training run writes to {self.path}. Wait for its end, or use --out to "
+                "choose another folder."
             ) from None
 
     def read_record(self) -> dict[str, Any]:

@@ -54,27 +54,27 @@ def _hypotheses(
     vocabularies: list[Vocabulary],
     search: Search,
     options: argparse.Namespace,
-    some: list[str],
+    batch: list[str],
     progress: bool,
 ) -> Iterator[tuple[str, str]]:
-    """(Columns before the text, text) of each hypothesis for some lines."""
-    arguments = model, some, vocabularies, search, progress, options.max_length
+    """(Columns before the text, text) of each hypothesis for the lines of a batch."""
+    arguments = model, batch, vocabularies, search, progress, options.max_length
     sources: Sequence[str]
     texts: Sequence[str]
     columns: Sequence[str]
     if options.mbr:
-        samples = translating.translate(model, list(some) * options.mbr, *arguments[2:])
-        risks = [decoding.minimum_bayes_risk(samples[i :: len(some)]) for i in range(len(some))]
-        sources, texts = some, [least.text for least, *_ in risks]
+        samples = translating.translate(model, list(batch) * options.mbr, *arguments[2:])
+        risks = [decoding.minimum_bayes_risk(samples[i :: len(batch)]) for i in range(len(batch))]
+        sources, texts = batch, [least.text for least, *_ in risks]
         columns = [""] * len(texts)
     elif options.n_best is None:
-        sources, texts = some, translating.translate(*arguments)
+        sources, texts = batch, translating.translate(*arguments)
         columns = [""] * len(texts)
     else:
         sources, columns, texts = zip(
             *(
                 (line, f"{rank}\t{score:.4f}\t", text)
-                for line, best in zip(some, translating.n_best(*arguments), strict=True)
+                for line, best in zip(batch, translating.n_best(*arguments), strict=True)
                 for rank, (text, score) in enumerate(best, start=1)
             ),
             strict=True,
@@ -92,10 +92,10 @@ def translate_lines(
     after: Callable[[str], str] = str,
 ) -> None:
     """Translates lines from a terminal one at a time, from a file in batches of 1000, up to a line
-    that the vocabulary refuses.
+    that the vocabulary cannot encode.
 
     Args:
-        vocabulary: of the source.
+        vocabulary: the source vocabulary.
         hypotheses: function from lines, and whether to show a progress bar, to (columns before the
             text, text) of each hypothesis.
         before, after: functions applied to each line and to each translation.
@@ -103,20 +103,20 @@ def translate_lines(
     at_once = 1 if text.isatty() else AT_ONCE
     progress = not text.isatty() and not sys.stdout.isatty() and translating.bar()
     lines, done = map(before, _stripped(text)), 0
-    while some := list(itertools.islice(lines, at_once)):
-        taken = list(itertools.takewhile(functools.partial(_is_taken, vocabulary), some))
-        if taken:
-            with _numbered(done, len(taken)):
-                found = hypotheses(taken, progress)
+    while batch := list(itertools.islice(lines, at_once)):
+        encodable = list(itertools.takewhile(functools.partial(_can_encode, vocabulary), batch))
+        if encodable:
+            with _numbered(done, len(encodable)):
+                found = hypotheses(encodable, progress)
             for columns, translated in found:
                 print(columns + after(translated), flush=True)
-        done += len(taken)
-        if len(taken) < len(some):
+        done += len(encodable)
+        if len(encodable) < len(batch):
             with _numbered(done, 1):
-                vocabulary.encode(some[len(taken)])
+                vocabulary.encode(batch[len(encodable)])
 
 
-def _is_taken(vocabulary: Vocabulary, line: str) -> bool:
+def _can_encode(vocabulary: Vocabulary, line: str) -> bool:
     try:
         vocabulary.encode(line)
     except ValueError:
@@ -201,7 +201,7 @@ def _moses(
     symbol = symbol_pattern(getattr(vocabularies[0], "symbols", ()))
 
     def tokens(line: str) -> str:
-        parts = symbol.split(line)  # symbols, which Moses would cut, have odd places
+        parts = symbol.split(line)  # symbols, which Moses would split, have odd indices
         parts[::2] = (" ".join(source(part)) for part in parts[::2])
         return " ".join(filter(None, parts))
 

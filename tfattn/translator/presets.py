@@ -9,13 +9,13 @@ MODELS = {"transformer": Transformer, "bahdanau": BahdanauSeq2Seq}
 
 
 class Phase(NamedTuple):
-    """Consecutive epochs of a training.
+    """Consecutive epochs of a training run.
 
     Attributes:
-        kind: what the epochs learn from, one of `curriculum.KINDS`.
+        kind: kind of batches and loss, one of `curriculum.KINDS`.
         epochs: number of epochs.
-        peak: maximum learning rate. All phases of a training are on one schedule, which falls from
-            this rate after `warmup` updates.
+        peak: maximum learning rate. All phases of a training run share one schedule, which falls
+            from this rate after `warmup` updates.
         cooldown: epochs at the end, during which the learning rate decays to zero.
     """
 

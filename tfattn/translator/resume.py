@@ -138,7 +138,7 @@ def _recipe(preset: Preset) -> dict[str, Any]:
 
 
 def _cooled(preset: Preset, epochs: int, done: int) -> list[range]:
-    """The cooldowns, up to the epoch `done`, of a training with so many epochs."""
+    """The cooldowns, up to the epoch `done`, of a training run of `epochs` epochs."""
     found = curriculum.cooldowns(curriculum.plan(preset, epochs))
     return [range(each.start, min(each.stop, done)) for each in found if each.start < done]
 
@@ -147,6 +147,6 @@ def _completed(recipe: dict[str, Any], done: int) -> dict[str, Any]:
     """The recipe, with the settings of each of the `done` epochs in place of its phases."""
     found = []
     for kind, epochs, peak, cooldown in recipe.get("phases", ()):
-        to_its_end = range(epochs, 0, -1)
-        found += [[kind, peak, left if left <= cooldown else 0] for left in to_its_end]
+        remaining = range(epochs, 0, -1)
+        found += [[kind, peak, left if left <= cooldown else 0] for left in remaining]
     return {**recipe, "phases": found[:done]}

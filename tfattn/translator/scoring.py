@@ -62,7 +62,7 @@ def score(options: argparse.Namespace) -> None:
     result = {**translating.settings(options), "runs": found}
     if any(searches.values()):
         result["published"] = {name: search for name, search in searches.items() if search}
-    if all(searches.values()):  # then no run was translated with these
+    if all(searches.values()):  # then no run used the options' search
         del result["beam"], result["length_penalty"]
     if baseline:
         result["compare"] = str(options.compare)
