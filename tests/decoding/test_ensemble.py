@@ -105,7 +105,7 @@ def test_a_model_may_leave_its_vocabularies_unknown(models):
 def test_other_vocabularies_and_objects_are_refused():
     sizes = {"num_layers": 1, "width": 8, "num_heads": 2, "hidden_dim": 16}
     models = [tfattn.Transformer(11, size, **sizes) for size in (13, 17)]
-    said = r"Ensemble: `models` must have one `target_vocabulary_size`. Received: models=\[13, 17\]"
+    said = r"must have the same `target_vocabulary_size`. Received: models=\[13, 17\]"
     with pytest.raises(ValueError, match=said):
         decoding.Ensemble(models)
     with pytest.raises(ValueError, match="Ensemble: `models` must hold models with `encode` and"):

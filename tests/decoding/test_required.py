@@ -169,7 +169,9 @@ def test_translate_refuses_what_a_sentence_has_no_room_for_before_it_translates_
     ],
 )
 def test_nothing_of_a_prefix_comes_after_the_end_token(tokens, wrong):
-    message = "^TargetPrefix: `tokens` must hold the end token, 2, as the last of a sequence alone"
+    message = (
+        "^TargetPrefix: `tokens` must hold the end token, 2, only as the last token of a sequence"
+    )
     with pytest.raises(ValueError, match=rf"{message}\. Received: tokens=\[{wrong}\]$"):
         decoding.GreedySearch(rules=[rules.TargetPrefix(tokens)])(
             trigram, tables(0, 2, 7), 2, 5, **IDS

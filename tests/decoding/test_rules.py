@@ -280,7 +280,7 @@ def test_rules_that_leave_nothing_to_write_are_refused_in_one_sentence(search, m
     table, options = tables(0, 3, 7), {"max_length": 5, **IDS}
     with pytest.raises(ValueError, match=rf"{message}.*\. Received: rules=\(TargetPrefix"):
         search(rules=[everything[1], After()])(trigram, table, 3, **options)
-    with pytest.raises(ValueError, match="`rules` must leave each row .* row 0 has none to begin"):
+    with pytest.raises(ValueError, match="`rules` must leave each row .* row 0 has none at the"):
         search(rules=everything[:1])(trigram, table, 3, **options)
 
 
@@ -343,7 +343,9 @@ def test_a_sentence_without_a_token_to_write_is_named_by_its_place_in_the_list()
     own = [rules.TargetPrefix(prefixes), rules.ForbiddenTokens([6])]
     search = decoding.GreedySearch(rules=own)
     message = r"^GreedySearch: `rules` must leave each row a token to write; sentences\[3\] "
-    with pytest.raises(ValueError, match=f"{message}has none to begin with. Received: rules=.Tar"):
+    with pytest.raises(
+        ValueError, match=f"{message}has none at the first step. Received: rules=.Tar"
+    ):
         decoding.translate(WordForWord(), sentences, ENGLISH, GERMAN, search, batch_size=4)
 
 

@@ -1,4 +1,4 @@
-"""Streaming: the tokens of a search, each as soon as it is certain."""
+"""Streaming: the tokens of a search, each as soon as it is final."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ from tests.helpers.searches import (
 )
 from tests.helpers.tensors import CALLS_A_TRACE, needs_compiling, numpy
 from tfattn import data, decoding, rules
-from tfattn.decoding import certain
+from tfattn.decoding import final
 from tfattn.decoding.run import Run
 
 pytestmark = pytest.mark.usefixtures("dense_path")
@@ -79,7 +79,7 @@ def test_compiled_streams_trace_nothing_new_and_keep_what_is_no_tensor():
 
 @eagerly()
 def test_a_token_comes_before_the_next_is_computed(monkeypatch):
-    # 4, 5, 6, … and at each step one token more is certain.
+    # 4, 5, 6, … and at each step one token more is final.
     def step(tokens, position, state):
         return ops.one_hot(ops.take(tokens, position, axis=1) + 1, 23), state
 
@@ -102,13 +102,13 @@ def test_beams_are_certain_of_what_all_of_them_begin_with(monkeypatch):
         table[0, position, :, 4, 4] = table[0, position, :, 5, 5] = 0.0
     table[0, 6, :, 4, END], table[0, 6, :, 5, [END, 6]] = 0.0, np.log(0.5)
     table[0, 7:, :, :, END] = 0.0
-    original, looks = certain._certain_prefix, []
+    original, looks = final._final_prefix, []
 
     def look(run, progress):
         looks.append(original(run, progress))
         return looks[-1]
 
-    monkeypatch.setattr(certain, "_certain_prefix", look)
+    monkeypatch.setattr(final, "_final_prefix", look)
     search = decoding.BeamSearch(num_beams=2, length_penalty=0.0)
     assert list(search.stream(trigram, table, 11, steps=1, **IDS)) == [
         *[3, 4, 4, 4, 4, 4],
@@ -192,7 +192,7 @@ def test_a_word_in_parts_is_given_as_the_tokenizer_joins_it():
 
 
 def test_a_tokenizer_that_changes_what_was_given_is_refused():
-    message = "^translate_stream: `target_vocabulary` must leave the text .* Received: .*'c b a a'"
+    message = "^translate_stream: `target_vocabulary` must keep the text .* Received: .*'c b a a'"
     with pytest.raises(ValueError, match=message):
         pieces_of(["a", "a", "b", "c"], lambda w: " ".join(w[::-1]) if w[3:] else "a b")
 

@@ -20,11 +20,11 @@ same tensor object that it received, the tensor counts as a constant and costs n
 buffer with an entry for each position may be wrapped as `Past(tensor)`: a step then gets no more
 positions than it needs. A state that is a dict may have an entry "prompt", integers (B, P + 1), the
 first P tokens of each row, 0 where there is none and in the last column: the step gives these
-tokens probability 1, and no rule changes that. An end token in a prompt ends the row only as its
-last.
+tokens probability 1, and no rule changes that. An end token in a prompt ends the row
+only as the prompt's last token.
 
 Padding follows the end of a row, and no search chooses it (unless padding and end are the same
-token). In the sums of beams the other tokens keep the probabilities that the step gives them.
+token). Beam search does not renormalize the probabilities of the other tokens.
 
 A search is compiled on TensorFlow and on JAX, once for a step and the shapes of the state; on
 PyTorch it runs eagerly. Each call reads the variables of the step again. A Python number or string

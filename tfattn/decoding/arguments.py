@@ -45,7 +45,7 @@ def checked_settings(who: str, ids: Ids, return_state: bool, jit_compile: bool) 
         import tensorflow as tf
 
         # A shrinking batch has no fixed shape, which XLA and exports need: inside a function of the
-        # caller every row stays to the end.
+        # caller no row is dropped.
         drop_done_rows = tf.executing_eagerly()
     tokens = ids._asdict().items()
     ids = Ids(*(_checks.non_negative_int(who, name, token) for name, token in tokens))

@@ -1,4 +1,4 @@
-"""Minimum Bayes risk: of many samples, the one that is most like the others."""
+"""Minimum Bayes risk: the sample that is most similar to the other samples."""
 
 import collections
 from collections.abc import Iterable
@@ -14,13 +14,13 @@ def minimum_bayes_risk(samples: Iterable[str]) -> list[ScoredText]:
 
         score(y) = 1/(N - 1) · Σ chrF(y, y')        over the other N - 1 samples y'
 
-    The score estimates the expected chrF of a translation, with the samples of a model in the place
-    of the references that nobody has. A text that was drawn k times counts k times.
+    The score estimates the expected chrF of a translation, with samples of the model in place of
+    unknown references. A text that was drawn k times counts k times.
 
     Args:
-        samples: iterable of str, the translations of one sentence, such as many by `Sampling`.
+        samples: iterable of str, the translations of one sentence, such as samples by `Sampling`.
     Returns:
-        A list of pairs `(text, score)`, scores from 0 to 100, of equals first the one drawn first.
+        A list of pairs `(text, score)`, scores from 0 to 100; equal scores in the order drawn.
         The score of a single sample is 0.
     Raises:
         ValueError: `samples` is empty, a single string, or contains an object that is not a string.

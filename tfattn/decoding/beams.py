@@ -209,7 +209,7 @@ class BeamSearch(RankedSearch):
         # and less at their ends.
         ends = ops.logical_or(found.ended[:, None], tokens == self.end_id)
         ended = ops.where(ops.reshape(ends, shape), candidates.scores, NO_SCORE)
-        # By its index: XLA may compute a score twice, with different roundings.
+        # Compared by index: XLA may compute a score twice, with different roundings.
         best = ops.cast(ops.argmax(ended, axis=1), "int32")[:, None]
         is_best = ops.arange(ops.shape(ended)[1], dtype="int32") == best
         is_best = ops.logical_and(ended > NO_SCORE, is_best)

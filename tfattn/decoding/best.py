@@ -20,7 +20,8 @@ def best_tokens(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
         scores: float32 `(R, V)`.
         k: positive int.
     Returns:
-        (Scores `(R, k)`, ids `(R, k)`), the best first; -inf and any id beyond the vocabulary.
+        (Scores `(R, k)`, ids `(R, k)`), the best first. If k > V, the last scores are -inf and
+        their ids meaningless.
     """
     missing = k - (scores.shape[-1] or 0)  # k if the size of the vocabulary is dynamic
     if missing > 0:
@@ -54,7 +55,7 @@ def _top_k(logits: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """`top_k`; for a large vocabulary by the maxima of blocks of tokens, several times faster.
 
     The k blocks with the greatest maxima contain the k best. They stay in the order of their ids,
-    so that equal values keep theirs.
+    and so do equal values.
     """
     rows, size = ops.shape(logits)[0], logits.shape[-1] or 0
     # The divisor nearest to 32: without a remainder the scores are not copied. 32 if none divides.

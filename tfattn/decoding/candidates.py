@@ -19,13 +19,13 @@ class Beams(NamedTuple):
     limits: Tensor
     at_end: Tensor | None  # the rules' addition to the score of a beam that ends
 
-    def of(self, here: slice, width: int) -> "Beams":
+    def take(self, part: slice, width: int) -> "Beams":
         """A slice of the `width` beams of each sentence."""
 
         def sliced(tensor: Tensor | None) -> Any:
             if tensor is None:
                 return None
-            return ops.reshape(ops.reshape(tensor, (-1, width))[:, here], (-1,))
+            return ops.reshape(ops.reshape(tensor, (-1, width))[:, part], (-1,))
 
         return Beams(*map(sliced, self))
 
@@ -59,8 +59,8 @@ def keep_ended(gains: Tensor, ended: Tensor) -> Tensor:
 
 def round_robin(scores: Tensor, group: Tensor, groups: int, count: int) -> Tensor:
     """Indices `(B, count)` of candidates `(B, M)`: the best of each group, then the second best of
-    each, and so on. The first round is sorted by group, the highest first; later rounds, and a
-    single index, by score.
+    each, and so on. The first round is sorted by group, the highest first; later rounds by
+    score, and so is the first if `count` is 1.
 
     Args:
         group: int32 `(B, M)`, below `groups`.

@@ -37,7 +37,7 @@ def compiled(
     num_variables = len(getattr(owner, "variables", ()))
     key = search, getattr(step, "__name__", None), settings, num_variables, jit_compile
     if key not in of_owner:
-        # A strong reference would keep the owner alive in the table for ever.
+        # A strong reference would keep the owner alive in the table forever.
         is_method = hasattr(step, "__self__")
         run = _Run(search, (weakref.WeakMethod if is_method else weakref.ref)(step), settings)
         backend = keras.backend.backend()

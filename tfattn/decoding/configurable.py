@@ -93,7 +93,7 @@ def _types_in(values: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _without_arrays(value: Any) -> Any:
-    """A table of ids as lists, without its filling."""
+    """Arrays and tuples as lists, without `NO_TOKEN`."""
     if isinstance(value, np.ndarray) and value.ndim > 1:
         return [_without_arrays(row) for row in value]
     if isinstance(value, np.ndarray) and value.ndim:

@@ -34,9 +34,9 @@ class DiverseBeams(Configurable):
         ValueError: an argument is out of its range; in a search, the groups do not divide the
             beams.
     Example: two groups of one beam; the second chooses another first token.
-        >>> odds = np.log([[1e-9, 1e-9, 1e-9, 1e-9, 0.6, 0.4]]).astype("float32")
+        >>> log_p = np.log([[1e-9, 1e-9, 1e-9, 1e-9, 0.6, 0.4]]).astype("float32")
         >>> def step(tokens, position, state):
-        ...     return keras.ops.take(odds, 0 * tokens[:, 0], axis=0), state
+        ...     return keras.ops.take(log_p, 0 * tokens[:, 0], axis=0), state
         >>> groups = tfattn.decoding.DiverseBeams(groups=2, strength=1.0)
         >>> found = BeamSearch(num_beams=2, num_results=2, diverse=groups)(step, (), 1, 3)
         >>> print(np.asarray(found.tokens))
@@ -79,9 +79,9 @@ def choose_by_groups(
     used = ops.zeros_like(logits[:, 0])  # (B, V)
     parts, chosen, offset = [], [], 0
     for number in range(groups):
-        here = slice(0, 1) if width == 1 else slice(number * k, (number + 1) * k)
-        group = beams.of(here, width)
-        own = logits[:, here]  # (B, k, V)
+        members = slice(0, 1) if width == 1 else slice(number * k, (number + 1) * k)
+        group = beams.take(members, width)
+        own = logits[:, members]  # (B, k, V)
         penalized = ops.reshape(own - strength * used[:, None], (-1, size))
         ranks, tokens = best_tokens(penalized, k)  # (B·k, k)
         inside = ops.minimum(tokens, size - 1)

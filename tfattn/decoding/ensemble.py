@@ -23,8 +23,8 @@ class Ensemble:
     search passed to `translate` is used for all of them.
 
     Args:
-        models: sequence of models with `encode` and `step`, see `translate`. A model may stand in
-            it more than once, for more weight.
+        models: sequence of models with `encode` and `step`, see `translate`. A model may
+            occur more than once, for more weight.
     Call arguments:
         inputs: those of each model, such as (source, target_in), integers `(B, S)` and `(B, T)`.
         training: whether dropout is active.
@@ -64,11 +64,11 @@ class Ensemble:
             sizes = [getattr(model, name, None) for model in models]
             known = {size for size in sizes if size is not None}
             if len(known) > 1:
-                _checks.fail(who, "models", f"have one `{name}`", sizes)
+                _checks.fail(who, "models", f"have the same `{name}`", sizes)
             setattr(self, name, next(iter(known), None))
         for name in ("max_source_length", "max_target_length"):
-            reaches = [getattr(model, name, None) for model in models]
-            setattr(self, name, min((each for each in reaches if each is not None), default=None))
+            limits = [getattr(model, name, None) for model in models]
+            setattr(self, name, min((each for each in limits if each is not None), default=None))
 
     @property
     def variables(self) -> list[keras.Variable]:

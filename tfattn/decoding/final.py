@@ -9,24 +9,24 @@ from tfattn.decoding.arguments import Settings
 from tfattn.decoding.run import Progress, Run
 
 
-def certain_tokens(run: Run, steps: int) -> Iterator[int]:
+def final_tokens(run: Run, steps: int) -> Iterator[int]:
     """Each token of the first row, once no further step can change it."""
-    given, progress = 0, run.begin(steps)
+    num_given, progress = 0, run.begin(steps)
     while True:
-        is_done, tokens = _certain_prefix(run, progress)
-        yield from tokens[given:]
-        given = max(given, len(tokens))
+        is_done, tokens = _final_prefix(run, progress)
+        yield from tokens[num_given:]
+        num_given = max(num_given, len(tokens))
         if is_done:
             return
         progress = run.resume(progress, steps)
 
 
-def _certain_prefix(run: Run, progress: Progress) -> tuple[bool, list[int]]:
-    """(Whether the search is done, the certain tokens: the common prefix of all live rows.)"""
+def _final_prefix(run: Run, progress: Progress) -> tuple[bool, list[int]]:
+    """(Whether the search is done, the final tokens: the common prefix of all live rows.)"""
     numpy = keras.ops.convert_to_numpy
     found = progress.found
-    position, most = int(progress.position), found.tokens.shape[1] - 1
-    if position >= most or numpy(found.done).all():
+    position, length = int(progress.position), found.tokens.shape[1] - 1
+    if position >= length or numpy(found.done).all():
         tokens = numpy(run.end(progress)["tokens"])[0]
         return True, written(tokens, run.key.settings)
     rows = numpy(found.tokens)[numpy(run.alive(found)), 1 : position + 1]

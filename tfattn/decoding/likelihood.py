@@ -8,7 +8,7 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn.decoding.compiling import without_gradients
-from tfattn.decoding.translation import batches, check_parts, check_reach, padded
+from tfattn.decoding.translation import batches, check_length, check_parts, padded
 
 
 def log_probabilities(
@@ -51,14 +51,14 @@ def log_probabilities(
         longest = getattr(model, ("max_source_length", "max_target_length")[place], None)
         ids = [vocabulary.encode(pair[place]) for pair in pairs]
         for i, row in enumerate(ids):
-            check_reach(who, f"pairs[{i}]", pairs[i][place], len(row), longest)
+            check_length(who, f"pairs[{i}]", pairs[i][place], len(row), longest)
         sides.append(([[*row, vocabulary.end_id] for row in ids], longest))
-    (sources, source_reach), (targets, target_reach) = sides
+    (sources, source_positions), (targets, target_positions) = sides
     found = np.zeros(len(pairs), "float32")
     longer = [max(map(len, rows)) for rows in zip(sources, targets, strict=True)]
     for batch in batches(longer, batch_size):
-        source = padded([sources[i] for i in batch], batch_size, source_reach)
-        target = padded([targets[i] for i in batch], batch_size, target_reach)
+        source = padded([sources[i] for i in batch], batch_size, source_positions)
+        target = padded([targets[i] for i in batch], batch_size, target_positions)
         begin = np.full_like(target[:, :1], target_vocabulary.begin_id)
         inputs = source, np.concatenate([begin, target[:, :-1]], axis=1)
         logits = without_gradients(model)(inputs, training=False)

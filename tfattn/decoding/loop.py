@@ -1,7 +1,7 @@
 """The loop of every search: run the step, choose tokens, reorder the rows of the state.
 
-A `search` here is a `tfattn.decoding.Search` as `run.Key.search` returns it: search and rules have
-tensors, and the settings of the run.
+A `search` here is a `tfattn.decoding.Search` as `run.Key.search` returns it: the search and its
+rules have tensors as attributes, and the settings of the run.
 """
 
 from collections.abc import Sequence
@@ -50,22 +50,22 @@ def advance(
     found: Found,
     state: Any,
     is_first: bool,
-    most: Tensor | None = None,
+    max_steps: Tensor | None = None,
 ) -> tuple[Tensor, Found, Any, int | Tensor]:
-    """Runs the search to its end, or for at most `most` steps.
+    """Runs the search to its end, or for at most `max_steps` steps.
 
     Args:
         position: scalar int32, the last decided position.
         found, state: those at `position`.
         is_first: whether the search has not begun, and has one row per sentence.
-        most: scalar int32, or None for all.
+        max_steps: scalar int32, or None for all.
     Returns:
-        (position, found, state, size of the vocabulary). The state is None without `most` and
-        `return_state`.
+        (position, found, state, size of the vocabulary). The state is None if neither
+        `max_steps` nor `return_state` is given.
     """
     length = ops.shape(found.tokens)[1] - 1
-    until = length if most is None else ops.minimum(position + most, length)
-    keep = search.return_state or most is not None
+    until = length if max_steps is None else ops.minimum(position + max_steps, length)
+    keep = search.return_state or max_steps is not None
     # One step runs before the loop: it shows which tensors of the state are constants, and needs
     # only one row per sentence if it is the first.
     width = 1 if is_first else search.width

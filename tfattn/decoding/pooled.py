@@ -1,4 +1,4 @@
-"""Beam search with a pool of ended hypotheses beside the beams, as `transformers` has it."""
+"""Beam search with a pool of ended hypotheses beside the beams, as in `transformers`."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -11,7 +11,7 @@ from tfattn._types import Tensor
 from tfattn.decoding.beams import Hypotheses, RankedSearch
 from tfattn.decoding.best import best_tokens, top_k
 from tfattn.decoding.candidates import NO_SCORE
-from tfattn.decoding.certain import written
+from tfattn.decoding.final import written
 from tfattn.decoding.found import Found
 from tfattn.decoding.rules.base import Rule
 from tfattn.decoding.run import Run
@@ -22,12 +22,12 @@ class PooledBeamSearch(RankedSearch):
     """Beam search that keeps ended hypotheses in a pool, as `generate` of `transformers` does.
 
     `BeamSearch` lets ended hypotheses compete with open ones for its K places. Here K open beams
-    always go on, and the K best ended hypotheses wait in a pool. A hypothesis enters the pool if it
+    always continue, and a pool keeps the K best ended hypotheses. A hypothesis enters it if it
     ends among the K best of all candidates. At `max_length` each beam ends with the end token, at
     no cost, as with `forced_eos_token_id`.
 
     The search of a sentence stops when the pool is full and the best beam, with its present length,
-    scores no more than the worst of the pool: a rule of thumb, since a longer hypothesis may score
+    scores no more than the worst of the pool: a heuristic, since a longer hypothesis may score
     more. Scores are those of `BeamSearch`.
 
     Args:
@@ -114,7 +114,7 @@ class PooledBeamSearch(RankedSearch):
     def _candidates(
         self, logits: Tensor, found: Found, is_last: Tensor, width: int
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """(Sums, tokens, parent rows) `(B, 2K)` of the best candidates: K of them may end."""
+        """(Sums, tokens, parent rows) `(B, 2K)` of the best candidates: up to K of them may end."""
         count = 2 * self.width
         is_other = ops.arange(ops.shape(logits)[1], dtype="int32") != self.end_id
         logits = ops.cast(logits, "float32")
@@ -177,5 +177,5 @@ class PooledBeamSearch(RankedSearch):
         return {"tokens": tokens[:, 1:], "scores": scores}, None
 
     def _streamed(self, run: Run, steps: int) -> Iterator[int]:
-        """All tokens at the end, since the pool may hold any."""
+        """All tokens at the end: only then is the best hypothesis known."""
         yield from written(ops.convert_to_numpy(run.results()["tokens"])[0], run.key.settings)

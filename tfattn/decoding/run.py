@@ -25,8 +25,8 @@ from tfattn.decoding.rules.base import check_room
 from tfattn.decoding.state import take_rows
 
 
-class NothingLeftError(ValueError):
-    """A row has no token left, or NaN among its scores.
+class RowError(ValueError):
+    """A row has no allowed token, or NaN among its scores.
 
     Args:
         before, after: the message around the name of the row.
@@ -38,9 +38,9 @@ class NothingLeftError(ValueError):
         super().__init__(f"{before} {row or f'row {place}'} {after}")
         self.before, self.place, self.after = before, place, after
 
-    def of_row(self, row: str) -> "NothingLeftError":
+    def of_row(self, row: str) -> "RowError":
         """The error with another name for the row."""
-        return NothingLeftError(self.before, self.place, self.after, row)
+        return RowError(self.before, self.place, self.after, row)
 
 
 class Key(NamedTuple):
@@ -110,15 +110,15 @@ class Run:
         self.check(report)
         return results
 
-    def begin(self, most: int) -> Progress:
-        """The search after its first `most` steps."""
-        most = ops.convert_to_tensor(most)
-        return self._checked(*self._compiled(_begin)(self.start, self.state, self.tables, most))
+    def begin(self, max_steps: int) -> Progress:
+        """The search after its first `max_steps` steps."""
+        steps = ops.convert_to_tensor(max_steps)
+        return self._checked(*self._compiled(_begin)(self.start, self.state, self.tables, steps))
 
-    def resume(self, progress: Progress, most: int) -> Progress:
-        """The search after `most` further steps."""
+    def resume(self, progress: Progress, max_steps: int) -> Progress:
+        """The search after `max_steps` further steps."""
         further = self._compiled(_resume)
-        return self._checked(*further(progress, self.tables, ops.convert_to_tensor(most)))
+        return self._checked(*further(progress, self.tables, ops.convert_to_tensor(max_steps)))
 
     def alive(self, found: Found) -> Tensor:
         """bool `(R,)`, whether each row may still lead to a result."""
@@ -150,16 +150,16 @@ class Run:
         to_numpy = ops.convert_to_numpy
         for rule in self.search.rules:
             rule.check_vocabulary(int(report["vocabulary_size"]))
-        number = "return logits without NaN, which comes from NaN in the weights;"
+        no_nan = "return logits without NaN: check the weights for NaN;"
         for name, argument, value, expected, has in (
-            ("has_nan", "step", self.step, number, "has NaN"),
+            ("has_nan", "step", self.step, no_nan, "has NaN"),
             ("stuck", "rules", self.search.rules, "leave each row a token to write;", "has none"),
         ):
             places = np.flatnonzero(to_numpy(report[name]))
             if value and len(places):
                 written = int(to_numpy(report["written"])[places[0]])
-                after = f"after {written} tokens" if written else "to begin with"
-                raise NothingLeftError(
+                after = f"after {written} tokens" if written else "at the first step"
+                raise RowError(
                     f"{type(self.search).__name__}: `{argument}` must {expected}",
                     int(places[0]),
                     f"{has} {after}. Received: {argument}={value!r}",
@@ -185,7 +185,7 @@ def _is_known(tensor: Tensor) -> bool:
     """Whether a tensor has values, and is not symbolic."""
     try:
         ops.convert_to_numpy(tensor)
-    except Exception:  # each backend raises its own
+    except Exception:  # backends raise different errors
         return False
     return True
 
@@ -209,21 +209,27 @@ def _begin(
     start: Start,
     state: Any,
     tables: tuple[dict[str, Tensor], ...],
-    most: Tensor,
+    max_steps: Tensor,
 ) -> tuple[Progress, dict[str, Tensor]]:
     search = key.search(tables)
     found, position = begin(search, start), ops.zeros((), "int32")
     position, found, state, size = advance(
-        step, search, position, found, state, is_first=True, most=most
+        step, search, position, found, state, is_first=True, max_steps=max_steps
     )
     return Progress(position, found, state), _report(search, found, size)
 
 
 def _resume(
-    step: Step, key: Key, progress: Progress, tables: tuple[dict[str, Tensor], ...], most: Tensor
+    step: Step,
+    key: Key,
+    progress: Progress,
+    tables: tuple[dict[str, Tensor], ...],
+    max_steps: Tensor,
 ) -> tuple[Progress, dict[str, Tensor]]:
     search = key.search(tables)
-    position, found, state, size = advance(step, search, *progress, is_first=False, most=most)
+    position, found, state, size = advance(
+        step, search, *progress, is_first=False, max_steps=max_steps
+    )
     return Progress(position, found, state), _report(search, found, size)
 
 

@@ -42,9 +42,9 @@ class Sampling(Search):
         ValueError: an argument is out of its range; `rules` contains an object that is not a
             rule, or a rule for beams only.
     Example: a step for which tokens 4 and 5 are equally likely.
-        >>> odds = np.log([[1e-9, 1e-9, 1e-9, 1e-9, 0.5, 0.5]]).astype("float32")
+        >>> log_p = np.log([[1e-9, 1e-9, 1e-9, 1e-9, 0.5, 0.5]]).astype("float32")
         >>> def step(tokens, position, state):
-        ...     return keras.ops.take(odds, 0 * tokens[:, 0], axis=0), state
+        ...     return keras.ops.take(log_p, 0 * tokens[:, 0], axis=0), state
         >>> tokens = Sampling(seed=7)(step, state=(), batch_size=100, max_length=1)
         >>> sorted(set(np.asarray(tokens)[:, 0].tolist()))
         [4, 5]

@@ -10,8 +10,8 @@ from keras import ops
 from tfattn import _checks
 from tfattn._types import Step, Tensor
 from tfattn.decoding.arguments import Ids
-from tfattn.decoding.certain import certain_tokens
 from tfattn.decoding.configurable import Configurable
+from tfattn.decoding.final import final_tokens
 from tfattn.decoding.found import Found
 from tfattn.decoding.rules.base import Rule
 from tfattn.decoding.run import Run
@@ -113,17 +113,17 @@ class Search(Configurable):
         padding_id: int = 0,
         steps: int = 4,
     ) -> Iterator[int]:
-        """The tokens of one sentence, each as soon as it is certain.
+        """The tokens of one sentence, each as soon as it is final.
 
-        The tokens are those of a call, up to the end token (included). Greedy search and sampling
-        are certain of all written tokens; beam search, of the common prefix of all beams. The
-        search is compiled as two functions, for its beginning and its continuation; further calls
-        compile nothing.
+        The tokens are those of a call, up to the end token (included). In greedy search
+        and sampling all written tokens are final; in beam search, the common prefix of the beams.
+        The search is compiled as two functions, for its beginning and its continuation; further
+        calls compile nothing.
 
         Args:
             step, state, max_length, begin_id, end_id, padding_id: see the call. `state` has one
                 row.
-            steps: positive int, number of steps between two searches for certain tokens. Each costs
+            steps: positive int, number of steps between two checks for final tokens. Each costs
                 about as much as a step of a small model.
         Returns:
             An iterator of ints.
@@ -141,7 +141,7 @@ class Search(Configurable):
 
     def _streamed(self, run: Run, steps: int) -> Iterator[int]:
         """The tokens of `stream`."""
-        return certain_tokens(run, steps)
+        return final_tokens(run, steps)
 
     def of_sentences(self, places: Sequence[int]) -> "Search":
         """The search for some of the sentences, in that order: its rules with those rows."""

@@ -1,4 +1,4 @@
-"""Translation as a stream: pieces of text as soon as they are certain."""
+"""Translation as a stream: pieces of text as soon as they are final."""
 
 import os
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ def translate_stream(
     search: Search | None = None,
     max_length: int | None = None,
 ) -> Iterator[str]:
-    """The translation of one sentence, piece by piece, each as soon as it is certain.
+    """The translation of one sentence, piece by piece, each as soon as it is final.
 
     Args:
         model, source_vocabulary, target_vocabulary, max_length: see `translate`.
@@ -48,7 +48,7 @@ def translate_stream(
     translation.check_read(who, model, search.rules)
     ids = source_vocabulary.encode(sentence)
     longest = getattr(model, "max_source_length", None)
-    translation.check_reach(who, "sentence", sentence, len(ids), longest)
+    translation.check_length(who, "sentence", sentence, len(ids), longest)
     if not ids:
         return iter(())
     source = translation.padded([[*ids, source_vocabulary.end_id]], 1, longest)
@@ -71,10 +71,10 @@ def _pieces(tokens: Iterator[int], vocabulary: Any) -> Iterator[str]:
         known.append(token)
         text = vocabulary.decode(np.array(known))
         settled = before[: max(len(before) - held_back, 0)]
-        certain = os.path.commonprefix([settled, text]).rstrip(_CUT)
-        if len(certain) > len(given):
-            yield _rest(certain, given)
-            given = certain
+        final = os.path.commonprefix([settled, text]).rstrip(_CUT)
+        if len(final) > len(given):
+            yield _rest(final, given)
+            given = final
         before = text
     if rest := _rest(before, given):
         yield rest
@@ -83,8 +83,8 @@ def _pieces(tokens: Iterator[int], vocabulary: Any) -> Iterator[str]:
 def _rest(text: str, given: str) -> str:
     if not text.startswith(given):
         expected = (
-            "leave the text of some tokens unchanged when tokens follow, except for the end, which "
-            "the next token may change (`translate` takes any vocabulary)"
+            "keep the text of the first tokens when tokens follow, except for its end, which the "
+            "next token may change (`translate` accepts any vocabulary)"
         )
         _checks.fail("translate_stream", "target_vocabulary", expected, f"{text!r} after {given!r}")
     return text[len(given) :]

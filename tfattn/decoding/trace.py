@@ -19,12 +19,12 @@ class BeamTrace(NamedTuple):
 
     Attributes:
         tokens: int32 `(B, L, K)`, the new token of each beam; padding if it had ended before.
-        parents: int32 `(B, L, K)`, the beam of the step before that the beam extends; 0 at first.
+        parents: int32 `(B, L, K)`, the beam of the previous step that it extends; 0 at first.
         scores: float32 `(B, L, K)`, the ranking scores; -inf for a beam that does not exist.
         ended: bool `(B, L, K)`, whether the beam has ended.
-        died: bool `(B, L, K)`, whether no beam extends this beam of the step before.
+        died: bool `(B, L, K)`, whether no beam extends this beam of the previous step.
         candidate_tokens: int32 `(B, L, M)`.
-        candidate_parents: int32 `(B, L, M)`, the beam of the step before.
+        candidate_parents: int32 `(B, L, M)`, the beam of the previous step.
         candidate_scores: float32 `(B, L, M)`; -inf for a candidate that does not exist.
         kept: bool `(B, L, M)`, whether the candidate is among the beams after the step.
     """

@@ -14,7 +14,7 @@ from tfattn.decoding.arguments import Ids
 from tfattn.decoding.compiling import compiled, without_gradients
 from tfattn.decoding.greedy import GreedySearch
 from tfattn.decoding.rules.base import Rule, check_room
-from tfattn.decoding.run import NothingLeftError
+from tfattn.decoding.run import RowError
 from tfattn.decoding.search import Search
 
 _LENGTH_MULTIPLE = 8  # lengths are rounded up to multiples, so that few shapes are compiled
@@ -157,7 +157,7 @@ def _hypotheses(
     sources = [source_vocabulary.encode(sentence) for sentence in sentences]
     longest = getattr(model, "max_source_length", None)
     for i, ids in enumerate(sources):
-        check_reach(who, f"sentences[{i}]", sentences[i], len(ids), longest)
+        check_length(who, f"sentences[{i}]", sentences[i], len(ids), longest)
     check_read(who, model, rules)
     check_rooms(
         who,
@@ -168,20 +168,22 @@ def _hypotheses(
     hypotheses: list[tuple[np.ndarray, Any] | None] = [None] * len(sentences)
     bar = keras.utils.Progbar(len(sentences), unit_name="sentence", verbose=int(progress))
     done = sources.count([])
-    together = batches([len(ids) for ids in sources], batch_size)
+    groups = batches([len(ids) for ids in sources], batch_size)
     arrays = [
         padded([[*sources[i], source_vocabulary.end_id] for i in batch], batch_size, longest)
-        for batch in together
+        for batch in groups
     ]
     counts = collections.Counter(ids.shape for ids in arrays)
-    for batch, ids in zip(together, arrays, strict=True):
-        most = max_length or limits_of(model, ids)
+    for batch, ids in zip(groups, arrays, strict=True):
+        max_lengths = max_length or limits_of(model, ids)
         places = [*batch, *[batch[-1]] * (len(ids) - len(batch))]
-        state = encoded(model, ids, int(np.max(most)), rules, counts[ids.shape])
+        state = encoded(model, ids, int(np.max(max_lengths)), rules, counts[ids.shape])
         of_batch = search.of_sentences(places)
         try:
-            found = of_batch(model.step, state, len(ids), most, **special_ids(target_vocabulary))
-        except NothingLeftError as error:
+            found = of_batch(
+                model.step, state, len(ids), max_lengths, **special_ids(target_vocabulary)
+            )
+        except RowError as error:
             raise error.of_row(f"sentences[{places[error.place]}]") from None
         for i, each in zip(batch, _by_sentence(found), strict=False):
             hypotheses[i] = each
@@ -207,18 +209,18 @@ def encoded(
 
     Compiled on JAX, which would otherwise compile the encoder's loops again for each batch. On
     TensorFlow a batch takes a tenth of the time when compiled, and compiling as long as about three
-    batches: it is compiled where `count` batches have this shape.
+    batches: it is compiled if `count`, the number of batches of this shape, is above three.
     """
     options = {"max_length": max_length, **dict.fromkeys(_read_by(rules), True)}
     if keras.backend.backend() == "torch":
         return without_gradients(functools.partial(model.encode, **options))(ids)
-    is_ours = hasattr(model, "build_for_any")
-    compiles = is_ours and count > 3
+    can_build = hasattr(model, "build_for_any")
+    compiles = can_build and count > 3
     if keras.backend.backend() == "jax":
         compiles = hasattr(model, "variables")
     if not compiles:
         return model.encode(ids, **options)
-    if is_ours:
+    if can_build:
         model.build_for_any()  # a compiled function must not create weights
     encode = compiled(_encode, model.encode, (tuple(options.items()), ids.shape))
     return encode(keras.ops.convert_to_tensor(ids))
@@ -273,11 +275,11 @@ def check_rooms(
         check_room(who, rule, np.asarray(limits, "int64"), ids, row="sentences[{}]")
 
 
-def check_reach(who: str, argument: str, sentence: str, count: int, longest: int | None) -> None:
+def check_length(who: str, argument: str, sentence: str, count: int, longest: int | None) -> None:
     """Raises if a sentence of `count` tokens is longer than the model's positions."""
     if longest is not None and count >= longest:  # the end token needs one more position
-        reach = f"{longest - 1} tokens, as far as the model's positions reach"
-        _checks.fail(who, argument, f"have at most {reach}, not {count}", sentence)
+        expected = f"{longest - 1} tokens, as far as the model's positions reach"
+        _checks.fail(who, argument, f"have at most {expected}, not {count}", sentence)
 
 
 def check_parts(who: str, model: Any, source_vocabulary: Any, target_vocabulary: Any) -> None:
@@ -322,15 +324,15 @@ def padded(rows: list[list[int]], batch_size: int, longest: int | None) -> np.nd
     return np.array([row + [0] * (length - len(row)) for row in rows], "int32")
 
 
-def limits(lengths: Any, reach: int | None) -> np.ndarray:
+def limits(lengths: Any, positions: int | None) -> np.ndarray:
     """Maximum lengths of translations, from the lengths of sentences with the end token.
 
     Args:
         lengths: ints `(B,)`.
-        reach: the number of target positions; None for no limit.
+        positions: the number of target positions; None for no limit.
     """
-    most = _rounded(3 * _rounded(np.asarray(lengths)) // 2 + 8)
-    return most if reach is None else np.minimum(most, reach)
+    longest = _rounded(3 * _rounded(np.asarray(lengths)) // 2 + 8)
+    return longest if positions is None else np.minimum(longest, positions)
 
 
 def limits_of(model: Any, ids: np.ndarray) -> np.ndarray:

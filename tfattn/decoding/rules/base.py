@@ -131,7 +131,7 @@ class Rule(Configurable):
         """Raises a ValueError if the rule has tokens outside of a vocabulary of that size."""
 
     def take(self, places: Sequence[int]) -> "Rule":
-        """The rule for some of its sentences, in that order; the rule itself without rows."""
+        """The rule for some of its sentences, in that order; a rule without rows unchanged."""
         if not self.per_row:
             return self
         taken = copy.copy(self)
@@ -205,13 +205,13 @@ def check_room(
         limits: one for all rows, or `(B,)`.
         row: format of the name of a row, from its index.
     """
-    needed, what = rule.room(ids)
+    needed, reason = rule.room(ids)
     needed, limits = np.broadcast_arrays(needed, limits)
     short = np.flatnonzero(limits < needed)
     if len(short):
         place = short[0]
         where = f" for {row.format(place)}" if needed.ndim else ""
-        expected = f"be at least {needed.flat[place]}{where}, for {what}"
+        expected = f"be at least {needed.flat[place]}{where}, for {reason}"
         _checks.fail(who, "max_length", expected, int(limits.flat[place]))
 
 

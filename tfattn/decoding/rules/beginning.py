@@ -69,7 +69,7 @@ class TargetPrefix(Rule):
         after = np.cumsum(ends, axis=-1) - ends > 0
         wrong = np.any(np.logical_and(given, after), axis=-1)
         if np.any(wrong):
-            expected = f"hold the end token, {ids.end_id}, as the last of a sequence alone"
+            expected = f"hold the end token, {ids.end_id}, only as the last token of a sequence"
             row = self.tokens[wrong][0] if self.per_row else self.tokens
             _checks.fail("TargetPrefix", "tokens", expected, row.tolist())
         places = np.arange(1, given.shape[-1] + 1)

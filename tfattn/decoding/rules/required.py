@@ -33,9 +33,9 @@ class RequiredTokens(Rule):
     The sequences are tokens, not words: a word has one segmentation into subwords here, and may
     also match the beginning of a longer word.
 
-    Beam search divides its beams equally among the numbers of required tokens that they contain, as
-    far as such beams exist, and keeps one more for the best ended beam; with fewer beams than
-    numbers, the greatest numbers come first. The first token of a missing sequence and the next
+    Beam search divides its beams equally among levels, the numbers of required tokens that beams
+    contain, and keeps one more for the best ended beam; with fewer beams than levels, the highest
+    levels come first. The first token of a missing sequence and the next
     token of a begun sequence are candidates whatever their scores, except with `DiverseBeams`,
     whose groups choose by rank only.
 
@@ -72,7 +72,9 @@ class RequiredTokens(Rule):
         elif isinstance(tokens, str | bytes | dict) or not np.iterable(tokens) or not len(tokens):
             _checks.fail(who, "tokens", "hold a list for each sentence", tokens)
         else:
-            rows = [checked_phrases(who, "tokens", row) if _some(row) else [] for row in tokens]
+            rows = [
+                checked_phrases(who, "tokens", row) if _is_nonempty(row) else [] for row in tokens
+            ]
         count = max(1, *map(len, rows))
         width = max((len(phrase) for row in rows for phrase in row), default=1)
         # (B, C, P), or (C, P) for every sentence
@@ -109,13 +111,13 @@ class RequiredTokens(Rule):
         state = {**state, "met": ops.logical_or(state["met"], ops.any(is_whole, axis=-1))}
         required = ops.sum(lengths, axis=1, keepdims=True)  # (R, 1)
         room = (state["limits"] - position - 2)[:, None]  # after the token, before the end token
-        already = _sum_where(state["met"], lengths)
+        num_met = _sum_where(state["met"], lengths)
         # A token is allowed if all missing phrases fit after it, even when it interrupts a begun
         # phrase; or if it continues a phrase and the rest fits.
         size = ops.shape(logits)[1]
         ids = ops.reshape(phrases, (-1, self.count * self.width))
         fit = required - self.level(ids, tokens, position, state) <= room
-        allowed = ops.logical_or(required - already <= room, token_mask(ids, fit, size))
+        allowed = ops.logical_or(required - num_met <= room, token_mask(ids, fit, size))
         is_end = ops.arange(size, dtype="int32") == self.end_id
         allowed = ops.logical_and(allowed, ops.logical_not(is_end))
         allowed = ops.logical_or(allowed, ops.all(state["met"], axis=1, keepdims=True))
@@ -142,12 +144,12 @@ class RequiredTokens(Rule):
         may_continue = ops.logical_or(begun > 0, ops.arange(self.width, dtype="int32") == 0)
         next_tokens = ops.where(may_continue, phrases, NO_TOKEN - 1)
         continues = candidates[:, :, None, None] == next_tokens[:, None]  # (R, N, C, P)
-        has = ops.where(continues, ops.arange(1, self.width + 1, dtype="int32"), 0)
-        has = ops.where(met[:, None], 0, ops.max(has, axis=-1))  # (R, N, C)
+        counts = ops.where(continues, ops.arange(1, self.width + 1, dtype="int32"), 0)
+        counts = ops.where(met[:, None], 0, ops.max(counts, axis=-1))  # (R, N, C)
         lengths = _lengths(phrases)
-        whole = has == lengths[:, None]
-        most = ops.max(ops.where(whole, 0, has), axis=-1)
-        return _sum_where(met, lengths) + _sum_where(whole, has)[..., 0] + most
+        whole = counts == lengths[:, None]
+        longest = ops.max(ops.where(whole, 0, counts), axis=-1)
+        return _sum_where(met, lengths) + _sum_where(whole, counts)[..., 0] + longest
 
     def room(self, ids: Ids) -> tuple[int | np.ndarray, str]:
         special = np.isin(self.tokens, ids)
@@ -163,12 +165,12 @@ class RequiredTokens(Rule):
         check_ids_below("RequiredTokens", "tokens", self.tokens, size)
 
 
-def _ends_with(tokens: Tensor, position: Tensor, phrases: Tensor, most: int) -> Tensor:
-    """int32 `(R, C, 1 + most)`: entry n is n if the row ends with the first n tokens of the phrase
-    of `(R, C, P)`, else 0.
+def _ends_with(tokens: Tensor, position: Tensor, phrases: Tensor, max_count: int) -> Tensor:
+    """int32 `(R, C, 1 + max_count)`: entry n is n if the row ends with the first n tokens
+    of a phrase of `phrases`, else 0.
     """
     found = [ops.zeros_like(phrases[:, :, 0])]
-    for count in range(1, most + 1):
+    for count in range(1, max_count + 1):
         place = position + ops.arange(1 - count, 1, dtype="int32")  # (count,)
         last = ops.take(tokens, ops.maximum(place, 0), axis=1)  # (R, count)
         last = ops.where(place >= 1, last, NO_TOKEN - 1)
@@ -185,6 +187,6 @@ def _lengths(phrases: Tensor) -> Tensor:
     return ops.sum(ops.cast(phrases != NO_TOKEN, "int32"), axis=-1)
 
 
-def _some(row: Any) -> bool:
+def _is_nonempty(row: Any) -> bool:
     """Whether a sentence has phrases, or an invalid value to be refused."""
     return not (isinstance(row, list | tuple) and not row)

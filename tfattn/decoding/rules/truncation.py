@@ -52,7 +52,7 @@ class TypicalP(Rule):
         distance of a token = |−log p(token) − H|,    H = −Σ p log p
 
     The smallest set of tokens with the least distances and a probability of at least `mass` is
-    kept, with all tokens that equal the last of them. p is as in `MinP`.
+    kept, with all tokens as distant as the last of them. p is as in `MinP`.
 
     Args:
         mass: number in (0, 1].
@@ -87,21 +87,21 @@ class TypicalP(Rule):
         # 0 log 0 is 0, and an impossible token is infinitely far.
         log_p = ops.where(possible, logits - greatest - ops.log(ops.maximum(total, 1e-30)), 0.0)
         entropy = -ops.sum(p * log_p, axis=-1, keepdims=True)
-        away = ops.where(possible, ops.abs(-log_p - entropy), float("inf"))
+        distances = ops.where(possible, ops.abs(-log_p - entropy), float("inf"))
 
         def halved(_: Tensor, bounds: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
             """The half of the interval that contains the least distance with enough mass."""
             low, high = bounds
             middle = 0.5 * (low + high)
-            together = ops.sum(ops.where(away <= middle, p, 0.0), axis=-1, keepdims=True)
-            reached = together >= self.mass
-            return ops.where(reached, low, middle), ops.where(reached, middle, high)
+            mass = ops.sum(ops.where(distances <= middle, p, 0.0), axis=-1, keepdims=True)
+            is_enough = mass >= self.mass
+            return ops.where(is_enough, low, middle), ops.where(is_enough, middle, high)
 
         # Bisection takes a third of the time of sorting a large vocabulary. A probability above 0
         # in float32 is above exp(-104), so 32 halvings are exact to the rounding of a distance.
-        high = ops.max(ops.where(p > 0, away, 0.0), axis=-1, keepdims=True)
+        high = ops.max(ops.where(p > 0, distances, 0.0), axis=-1, keepdims=True)
         _, furthest = ops.fori_loop(0, 32, halved, (ops.full_like(high, -1e-6), high))
-        return ops.where(away > furthest, -float("inf"), logits), state
+        return ops.where(distances > furthest, -float("inf"), logits), state
 
 
 def _share(who: str, argument: str, value: float) -> float:
