@@ -122,8 +122,8 @@ class TokenModel(CheckedCall, keras.Model):
         self.train_function = train_function
 
     def _make_training_variables(self) -> None:
-        """Creates all variables before the training step, which TensorFlow would else trace
-        twice. Not for subclasses that define `build`, or have layers that only a call builds.
+        """Creates all variables before the training step, which TensorFlow would otherwise
+        trace twice. Not for subclasses that define `build`, or have layers that only a call builds.
         """
         if self.optimizer is None or self.optimizer.built:
             return

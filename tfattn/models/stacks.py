@@ -324,16 +324,16 @@ class TransformerDecoder(_Stack):
         """
         position = ops.cast(position, "int32")
         caches = [_with_tensors(cache) for cache in caches]
-        known, given = caches[0]["keys"].shape[2], ids.shape[1]
-        at = ops.arange(ops.shape(caches[0]["keys"])[2], dtype="int32")
-        if None not in (known, given) and given > known:
-            expected = f"have at most the `max_length`={known} positions of the caches"
+        max_length, length = caches[0]["keys"].shape[2], ids.shape[1]
+        indices = ops.arange(ops.shape(caches[0]["keys"])[2], dtype="int32")
+        if None not in (max_length, length) and length > max_length:
+            expected = f"have at most the `max_length`={max_length} positions of the caches"
             _checks.fail("TransformerDecoder", "ids", expected, tuple(ids.shape))
-        if known is None or given != known:
+        if max_length is None or length != max_length:
             # Cut, or padded with the last id, which is hidden like all ids after `position`.
-            ids = ops.take(ids, ops.minimum(at, ops.shape(ids)[1] - 1), axis=1)  # (B, L)
+            ids = ops.take(ids, ops.minimum(indices, ops.shape(ids)[1] - 1), axis=1)  # (B, L)
         real = padding_mask(ids)
-        bias = _hiding_bias(ops.logical_and(real, at <= position))
+        bias = _hiding_bias(ops.logical_and(real, indices <= position))
         memory_bias = None if memory_mask is None else _hiding_bias(memory_mask)
         here = ops.reshape(position, (1,))
         # (B, 1, D)

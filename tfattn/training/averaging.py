@@ -36,7 +36,7 @@ class AveragedWeights(keras.callbacks.Callback):
             weights for the rest of the training. Defaults to none.
     Raises:
         ValueError: `callbacks` is not a list, or contains a `Backup` or a callback that saves by
-            batches; in `fit` and `evaluate`, the optimizer keeps no average (`use_ema=True`); in
+            batches; in `fit` and `evaluate`, the optimizer does not have `use_ema=True`; in
             `evaluate`, the average does not exist yet.
     Example:
         >>> dense = keras.layers.Dense(1, kernel_initializer="zeros")

@@ -77,8 +77,9 @@ class Backup(keras.callbacks.Callback):
 
         model.fit(rest(), steps_per_epoch=n, initial_epoch=backup.epoch, ..., callbacks=[backup])
 
-    The callbacks then contain no `EpochCounter`: passes differ from the epochs of `fit`, and count
-    themselves. With a `tf.data.Dataset`, `batches.repeat().skip(backup.epoch * n)` does the same.
+    The callbacks then contain no `EpochCounter`: the dataset counts its passes, which differ
+    from the epochs of `fit`. With a `tf.data.Dataset`, `batches.repeat().skip(backup.epoch * n)`
+    does the same.
 
     Args:
         filepath: path of the file, read if it exists.

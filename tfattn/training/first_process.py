@@ -21,7 +21,7 @@ class FirstProcess(keras.callbacks.Callback):
         model.fit(..., callbacks=[training.AveragedWeights([once]), backup])
 
     Under `keras.distribution` every process runs every callback, and all processes take part in
-    each computation with the model. A search for translations, a score or a file is needed once.
+    each computation with the model. Translations, scores and files are needed in one process only.
     This callback copies the weights at the end of an epoch into a model without a distribution in
     the first process, and runs the callbacks on that copy. All processes receive the logs and
     `stop_training` of the copy, so that later callbacks, such as `EarlyStopping`, act equally in

@@ -21,7 +21,7 @@ def transformer_layout(
 
     For `Transformer`, `CausalLM`, `TransformerEncoder` and `TransformerDecoder`. A device has some
     of the heads and some of the inner units of each feed-forward network. Communication is needed
-    only after the output map of either, to sum its products over the devices:
+    only after the output map of either, to sum its products over the devices. Split weights:
 
         query, key, value, gate     (D, H, P)   over the heads
         output of the heads         (H, P, D)   over the heads

@@ -82,7 +82,7 @@ class TokenLoss(keras.metrics.Mean):
 
     The `loss` shown by `fit` is the mean over batches, weighted by their rows, including padding
     rows. For batches of about equal numbers of tokens, as from `data.token_batches`, it favors
-    short sentences. `TokenLoss` does not depend on the batches, nor on the devices of a batch.
+    short sentences. `TokenLoss` does not depend on the batches, nor on the number of devices.
 
     Args:
         loss: a `MaskedCrossentropy`. Defaults to no smoothing; the metric is then the log of the

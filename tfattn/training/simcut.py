@@ -74,8 +74,8 @@ class SimCutCrossentropy(MaskedCrossentropy):
         p = ops.exp(log_p)
         whole = _in_first_half(losses)  # (B, 1)
         # Where p is 0, the term is 0, whatever q is.
-        counts = ops.logical_and(whole[..., None], p > 0)
-        ratio = ops.where(counts, log_p - _partner_rows(log_p), 0.0)
+        is_counted = ops.logical_and(whole[..., None], p > 0)
+        ratio = ops.where(is_counted, log_p - _partner_rows(log_p), 0.0)
         losses = losses + self.weight * ops.sum(p * ratio, axis=-1)
         return ops.where(whole, losses, _partner_rows(losses))
 

@@ -7,7 +7,7 @@ can accumulate both gradients, up to a common factor: no product is computed twi
 stays in the cache. Tokens of weight 0, such as padding, are skipped.
 
 Source: Wijmans et al. 2024, "Cut Your Losses in Large-Vocabulary Language Models",
-arXiv:2411.09009, with a second pass for the gradients.
+arXiv:2411.09009, which computes the gradients in a second pass.
 """
 
 from typing import Any
@@ -20,7 +20,7 @@ from tfattn._gradients import custom_gradient
 _BLOCK_LOGITS = 10_000_000  # logits of a block: 40 MB
 _MIN_ROWS = 32  # fewer rows make a slow matrix product
 # Row sums of exponentials in this range need no row maximum: underflowed terms have a weight below
-# 1e-33, and products with vectors of trained sizes do not overflow.
+# 1e-33, and products with vectors of trained magnitudes do not overflow.
 _MIN_ROW_SUM, _MAX_ROW_SUM = 1e-4, 1e25
 
 
@@ -59,7 +59,7 @@ def weighted_loss(
     tf.debugging.assert_equal(tf.shape(target), tf.shape(tokens)[:-1], message)
     target, weights = tf.reshape(target, (-1,)), tf.reshape(weights, (-1,))
     tokens = tf.reshape(tokens, (-1, tokens.shape[-1]))
-    # `identity` copies the tensors into this graph: `weighted_sum` would capture an outer graph's.
+    # `identity` copies tensors into this graph, since `weighted_sum` would capture outer tensors.
     return weighted_sum(weights, tokens, *map(tf.identity, others))
 
 
@@ -95,15 +95,15 @@ def _losses_and_grads(
     The gradients are `(N, W)` for tokens, `(V, W)` for vectors, and `(V,)` for a bias.
     """
     size, width = vectors.shape
-    is_word, counts = (target >= 0) & (target < size), weights != 0
+    is_word, is_counted = (target >= 0) & (target < size), weights != 0
     target = tf.where(is_word, target, 0)
-    tokens = tf.where(counts[:, None], tokens, 0.0)
+    tokens = tf.where(is_counted[:, None], tokens, 0.0)
     grad_losses = tf.where(is_word, weights, 0.0)[:, None]  # (N, 1)
 
     # The gradients have two parts: the log-normalizer's, block by block, and a part for the
     # target's logit and the mean of all logits, which needs no logits.
     log_normalizer, target_logit, grad_tokens, grad_rows = _log_normalizer_and_grads(
-        counts, tokens, grad_losses, target, vectors, *bias
+        is_counted, tokens, grad_losses, target, vectors, *bias
     )
     losses = log_normalizer - (1.0 - smoothing) * target_logit
     expected = (1.0 - smoothing) * tf.gather(vectors, target)  # vectors, by the smoothed target
@@ -120,7 +120,7 @@ def _losses_and_grads(
 
 
 def _log_normalizer_and_grads(
-    counts: tf.Tensor,
+    is_counted: tf.Tensor,
     tokens: tf.Tensor,
     grad_losses: tf.Tensor,
     target: tf.Tensor,
@@ -134,30 +134,38 @@ def _log_normalizer_and_grads(
     """
     # Tokens that count come first, in full blocks, the remainder in smaller blocks. All other
     # tokens come last, outside of any block.
-    up_to = tf.cumsum(tf.cast(counts, tf.int32))  # (N,)
-    number, at = tf.reduce_sum(tf.cast(counts, tf.int32)), tf.range(tf.shape(counts)[0])
-    places = tf.where(counts, up_to - 1, number + at - up_to)
-    order = tf.scatter_nd(places[:, None], at, tf.shape(at))
+    running_count = tf.cumsum(tf.cast(is_counted, tf.int32))  # (N,)
+    num_counted = tf.reduce_sum(tf.cast(is_counted, tf.int32))
+    indices = tf.range(tf.shape(is_counted)[0])
+    places = tf.where(is_counted, running_count - 1, num_counted + indices - running_count)
+    order = tf.scatter_nd(places[:, None], indices, tf.shape(indices))
 
     length = tf.shape(target)[0]
     num_blocks, rows = _block_sizes(length, vectors.shape[0])
-    few = tf.minimum(tf.maximum(-(-rows // 4), _MIN_ROWS), rows)
+    small_rows = tf.minimum(tf.maximum(-(-rows // 4), _MIN_ROWS), rows)
     sorted_inputs = [
-        _append_zeros(tf.gather(x, order), num_blocks * rows + few - length)
+        _append_zeros(tf.gather(x, order), num_blocks * rows + small_rows - length)
         for x in (tokens, grad_losses, target)
     ]
-    whole = number // rows
-    rest = -(-(number - whole * rows) // few)
+    num_full = num_counted // rows
+    num_small = -(-(num_counted - num_full * rows) // small_rows)
     grad_rows = tf.zeros((vectors.shape[0], vectors.shape[1] + len(bias)))
     grad_rows, found = _pass_over_blocks(
-        grad_rows, sorted_inputs, 0, rows, whole, num_blocks, vectors, *bias
+        grad_rows, sorted_inputs, 0, rows, num_full, num_blocks, vectors, *bias
     )
     grad_rows, more = _pass_over_blocks(
-        grad_rows, sorted_inputs, whole * rows, few, rest, -(-rows // few), vectors, *bias
+        grad_rows,
+        sorted_inputs,
+        num_full * rows,
+        small_rows,
+        num_small,
+        -(-rows // small_rows),
+        vectors,
+        *bias,
     )
     both = [_append_zeros(tf.concat(parts, 0), 1) for parts in zip(found, more, strict=True)]
-    places = tf.where(places < whole * rows, places, places + (num_blocks - whole) * rows)
-    places = tf.where(counts, places, tf.shape(both[0])[0] - 1)
+    places = tf.where(places < num_full * rows, places, places + (num_blocks - num_full) * rows)
+    places = tf.where(is_counted, places, tf.shape(both[0])[0] - 1)
     return *(tf.gather(x, places) for x in both), grad_rows
 
 
@@ -236,8 +244,8 @@ def _logits(tokens: tf.Tensor, vectors: tf.Tensor, *bias: tf.Tensor) -> tf.Tenso
 
 def _block_sizes(num_tokens: tf.Tensor, vocabulary_size: int) -> tuple[tf.Tensor, tf.Tensor]:
     """The number of blocks for `num_tokens` tokens, and the number of tokens per block."""
-    most = max(_BLOCK_LOGITS // vocabulary_size, _MIN_ROWS)
-    num_blocks = tf.maximum(-(-num_tokens // most), 1)
+    max_rows = max(_BLOCK_LOGITS // vocabulary_size, _MIN_ROWS)
+    num_blocks = tf.maximum(-(-num_tokens // max_rows), 1)
     return num_blocks, tf.maximum(-(-num_tokens // num_blocks), 1)
 
 

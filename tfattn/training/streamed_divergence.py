@@ -19,7 +19,7 @@ def weighted_divergence(
 
     Args:
         p_tokens, q_tokens: float32 `(..., W)`.
-        weights: float32 `(...)`. Tokens of weight 0 are ignored; without any other, no block is
+        weights: float32 `(...)`. Tokens of weight 0 are ignored; if all are 0, no block is
             computed.
         rows: the vectors `(V, W)`, and the bias `(V,)` or None.
     Returns:
@@ -40,7 +40,7 @@ def weighted_divergence(
         tf.where(weights[:, None] == 0, 0.0, tf.reshape(side, (-1, width)))
         for side in (p_tokens, q_tokens)
     ]
-    # `identity` copies the tensors into this graph: `weighted_sum` would capture an outer graph's.
+    # `identity` copies tensors into this graph, since `weighted_sum` would capture outer tensors.
     return weighted_sum(weights, *tokens, *[tf.identity(row) for row in rows if row is not None])
 
 
