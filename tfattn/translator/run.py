@@ -182,7 +182,7 @@ def _compile(
         optimizer=optimizer,
         loss=loss(label_smoothing=0.1),
         metrics=[training.MaskedAccuracy(name="accuracy")],
-        jit_compile=False,  # XLA would compile each batch shape
+        jit_compile=keras.backend.backend() == "jax",
     )
     return model
 
