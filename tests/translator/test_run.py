@@ -39,6 +39,7 @@ def test_a_run_shows_what_it_has_done(trained, loaded):
     for picture in ("attention.png", "loss.png"):
         assert (trained.out / picture).stat().st_size > 10_000
     assert loaded[0].count_params() == numbers["parameters"]
+    assert not keras.saving.load_model(trained.out / "model.keras").compiled
     assert not list(trained.out.glob("unfinished*"))
 
 

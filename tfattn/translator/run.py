@@ -104,7 +104,7 @@ class Run:
         model.load_weights(self.folder.best_weights)
         after = history["val_loss"][-1]
         print(f"validation loss {before:.4f} at the start, {after:.4f} in the last epoch")
-        self.folder.save_model(model, self.vocabularies)
+        self.folder.save_model(_without_optimizer(model), self.vocabularies)
         return model, history
 
     def _batches(self) -> tuple[list[curriculum.FitPhase], Any]:
@@ -185,6 +185,14 @@ def _compile(
         jit_compile=keras.backend.backend() == "jax",
     )
     return model
+
+
+def _without_optimizer(model: keras.Model) -> keras.Model:
+    """A copy to be saved. The optimizer's state is three times as large as the weights."""
+    copy = type(model).from_config(model.get_config())
+    copy.build(((None, None), (None, None)))
+    copy.set_weights(model.get_weights())
+    return copy
 
 
 class _Clock(keras.callbacks.Callback):
