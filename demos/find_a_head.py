@@ -13,7 +13,7 @@ answers do not agree, and the last one is a surprise.
 # -------------------
 # - three ways to ask what a head does: its weights, a gradient, and switching it off;
 # - why their answers can differ;
-# - how a deletion test compares what was named with random choices.
+# - how a deletion test compares the most important heads with heads drawn at random.
 #
 # Before you begin
 # ----------------
@@ -225,7 +225,7 @@ figure
 # %%
 # With this package
 # -----------------
-# All of this works on any Keras model with such layers. And what was named can be tested, here by
+# All of this works on any Keras model with such layers. The ranking can be tested too, here by
 # the probability of the right next word:
 
 
@@ -255,8 +255,8 @@ print(f"loss, four heads off: {test}")
 #
 # .. dropdown:: 2. Why are others deleted at random, and how small can p become?
 #
-#    Any deletion does some harm; the question is whether these do more. The deletion that was named
-#    counts as one draw beside the twenty, so p is at least :math:`1 / 21 \approx 0.05`.
+#    Any deletion does some harm; the question is whether these do more. Their deletion counts as
+#    one draw beside the twenty, so p is at least :math:`1 / 21 \approx 0.05`.
 #
 # .. dropdown:: 3. Without the four, why is the order of the words still right?
 #

@@ -36,6 +36,7 @@ sys.meta_path.insert(0, Interrupt)
         # which the command imports when it runs
         ("sacrebleu", "translator", "score", "\nInterrupted.\n"),
         ("keras", "exercises", "list", ""),
+        ("keras", "examples", "out", ""),
     ],
 )
 def test_an_interrupt_is_a_status_and_no_traceback(

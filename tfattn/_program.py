@@ -47,7 +47,7 @@ def _import_keras() -> None:
         os.close(nowhere)
 
 
-_PROGRAMS = {("-m", f"tfattn{name}") for name in ("", ".translator", ".exercises")}
+_PROGRAMS = {("-m", f"tfattn{name}") for name in ("", ".translator", ".exercises", ".examples")}
 if not _PROGRAMS.isdisjoint(itertools.pairwise(sys.orig_argv)):
     if sys.stderr is None:  # closed, as by `2>&-`
         sys.stderr = open(os.devnull, "w", encoding="utf-8")
