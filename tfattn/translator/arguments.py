@@ -134,7 +134,26 @@ def _train(command: argparse.ArgumentParser) -> None:
         help="random seed (default: %(default)s)",
     )
 
-    corpus = command.add_argument_group("training data")
+    _corpus(command.add_argument_group("training data"))
+    _fit(command.add_argument_group("model and training"))
+    score = command.add_argument_group("scoring")
+    score.add_argument(
+        "--score",
+        metavar="PART",
+        help="with --data: files to score after the training, such as test_2016 for test_2016.en "
+        "and test_2016.de (default: val)",
+    )
+    score.add_argument(
+        "--sentences",
+        type=_positive_int,
+        metavar="N",
+        help="score the first N sentences only, during training too (default: all, or 1000 for the "
+        "grammar)",
+    )
+    _beams(score)
+
+
+def _corpus(corpus: argparse._ActionsContainer) -> None:
     corpus.add_argument(
         "--data",
         type=Path,
@@ -164,7 +183,8 @@ def _train(command: argparse.ArgumentParser) -> None:
         "(default: the preset's)",
     )
 
-    train = command.add_argument_group("model and training")
+
+def _fit(train: argparse._ActionsContainer) -> None:
     train.add_argument(
         "--model",
         choices=MODELS,
@@ -209,22 +229,6 @@ def _train(command: argparse.ArgumentParser) -> None:
         help="write the numbers of each epoch for TensorBoard too, to the folder tensorboard in "
         "--out; they are in epochs.csv in any case",
     )
-
-    score = command.add_argument_group("scoring")
-    score.add_argument(
-        "--score",
-        metavar="PART",
-        help="with --data: files to score after the training, such as test_2016 for test_2016.en "
-        "and test_2016.de (default: val)",
-    )
-    score.add_argument(
-        "--sentences",
-        type=_positive_int,
-        metavar="N",
-        help="score the first N sentences only, during training too (default: all, or 1000 for the "
-        "grammar)",
-    )
-    _beams(score)
 
 
 def _score(command: argparse.ArgumentParser) -> None:
