@@ -44,6 +44,17 @@ def test_a_map_computes_what_keras_einsum_does(use_bias):
         np.testing.assert_allclose(output, plain(inputs), atol=1e-5)
 
 
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
+def test_a_product_in_half_precision_is_summed_in_float32(policy):
+    into, inputs = to_heads(H, P, dtype=policy), ops.cast(draw(B, T, 1024), policy[6:])
+    output = numpy(ops.cast(into(inputs), "float32"))
+    kernel = numpy(ops.cast(ops.cast(into.kernel, policy[6:]), "float32"))
+    exact = np.einsum("abc,cde->abde", numpy(ops.cast(inputs, "float32")), kernel)
+    digit = {"float16": 2**-10, "bfloat16": 2**-7}[policy[6:]]
+    assert np.abs(output - exact).max() <= digit * np.abs(exact).max()
+    assert tuple(into(inputs[:, :0]).shape) == (B, 0, H, P)
+
+
 @pytest.mark.parametrize(
     "make", [lambda: keras.initializers.GlorotUniform(3), keras.initializers.Ones]
 )
