@@ -73,7 +73,7 @@ def guard(query: Any, key: Any, value: Any, sees: Callable[[Any], Any]) -> Guard
             to bool `(..., T or 1, 1)`: the queries that may see one of them.
     """
     kept = ops.logical_and(_finite(key), _finite(value))  # (B, S, 1) or (B, G, S, 1)
-    nonfinite = ops.logical_not(kept)[..., 0]
+    nonfinite = ops.squeeze(ops.logical_not(kept), -1)
     if len(nonfinite.shape) == 3:
         nonfinite = ops.any(nonfinite, axis=1, keepdims=True)  # (B, 1, S)
     poisoned = sees(nonfinite)

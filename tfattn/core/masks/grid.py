@@ -48,11 +48,11 @@ class Grid(NamedTuple):
 
     def query_rows(self) -> Tensor:
         """Index of each query among the T queries, `(t, 1)`."""
-        return ops.expand_dims(ops.arange(self.queries, dtype="int32") + self.query_start, -1)
+        return ops.expand_dims(_range(self.query_start, self.queries), -1)
 
     def query_positions(self) -> Tensor:
         """Position of each query on the keys' axis, `(t, 1)`."""
-        return self.query_rows() + self._offset()
+        return ops.expand_dims(_range(self.first_position(), self.queries), -1)
 
     def first_position(self) -> Size:
         """Position of the first query of the rectangle."""
@@ -64,7 +64,7 @@ class Grid(NamedTuple):
 
     def key_positions(self) -> Tensor:
         """Position of each key, `(1, s)`."""
-        return ops.expand_dims(ops.arange(self.keys, dtype="int32") + self.key_start, 0)
+        return ops.expand_dims(_range(self.key_start, self.keys), 0)
 
     def _offset(self) -> Size:
         return self.num_keys - self.num_queries if self.offset is None else self.offset
@@ -114,6 +114,11 @@ class Grid(NamedTuple):
         ):
             return piece
         return ops.roll(piece, inside - start, axis=axis)
+
+
+def _range(start: Size, size: Size) -> Tensor:
+    numbers = ops.arange(size, dtype="int32")
+    return numbers if _is_zero(start) else numbers + start
 
 
 def _is_zero(start: Size) -> bool:

@@ -369,8 +369,10 @@ class MultiHeadAttention(AttentionLayer):
         if call.mask is None:
             keys, values = self.project_keys(call.value, call.key)
         else:
-            value, key, kept = set_aside(call.value, call.key)
-            keys, values = put_back(kept, *self.project_keys(value, key))
+            given = [call.value] if call.key is call.value else [call.value, call.key]
+            *given, kept = set_aside(*given)
+            keys, values = self.project_keys(*given)
+            (values,) = put_back(kept, values)  # NaN breaks a token's key too
         return self._attend_heads(call.replace(key=keys, value=values))
 
     def project_keys(
@@ -444,8 +446,8 @@ class MultiHeadAttention(AttentionLayer):
         query, bias = call.query, call.bias
         gate = None if self.gate_dense is None else self.gate_dense(query)  # (B, T, H, V)
         query = _heads_first(self.query_dense(query))  # (B, H, T, P)
-        num_queries, num_keys = symbolic.shape_of(query)[2], symbolic.shape_of(call.key)[2]
         if self.positions is not None:
+            num_queries, num_keys = call.lengths
             first = num_keys - num_queries if start is None else start
             query = self.positions.turn(query, first)
             added = self.positions.bias()
@@ -455,7 +457,7 @@ class MultiHeadAttention(AttentionLayer):
                 bias = added if bias is None else added + bias
         if start is not None and bias is not None:
             # By default the engine aligns the last query with the last key.
-            grid = Grid.whole(num_queries, num_keys, offset=start)
+            grid = Grid.whole(*call.lengths, offset=start)
             bias = biases.explicit(bias.on(grid, *bias.parameters()))
         output, weights = self.run(call.replace(query=query, bias=bias), self.score)
         output = ops.swapaxes(output, 1, 2)  # (B, T, H, V)
