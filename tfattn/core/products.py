@@ -5,8 +5,6 @@ instead of being repeated in memory (Ainslie et al. 2023, arXiv:2305.13245: grou
 attention).
 """
 
-from typing import Any
-
 import numpy as np
 from keras import ops
 
@@ -23,8 +21,8 @@ def matmul(left: Tensor, right: Tensor) -> Tensor:
     Returns:
         `(..., T, Y)`.
     """
-    heads, groups = _heads(left), _heads(right)
-    if heads == groups:
+    heads, groups = left.shape[1], right.shape[1]
+    if heads == groups or len(left.shape) != 4:
         return ops.matmul(left, right)
     batch, _, rows, width = ops.shape(left)
     folded = ops.reshape(left, (batch, groups, heads // groups * rows, width))  # (B, G, H/G·T, X)
@@ -34,15 +32,11 @@ def matmul(left: Tensor, right: Tensor) -> Tensor:
 
 def repeat_heads(tensor: Tensor, like: Tensor) -> Tensor:
     """Repeats the heads of `(B, G, S, D)` until there are as many as `like` has."""
-    heads, groups = _heads(like), _heads(tensor)
-    if heads == groups:
+    heads, groups = like.shape[1], tensor.shape[1]
+    if heads == groups or len(tensor.shape) != 4:
         return tensor
     # A gather: `ops.repeat` would go through a tensor with one more axis.
     return ops.take(tensor, np.repeat(np.arange(groups), heads // groups), axis=1)
-
-
-def _heads(tensor: Tensor) -> Any:
-    return tensor.shape[1] if len(tensor.shape) == 4 else None
 
 
 def matmul_by_head(tensor: Tensor, matrices: Tensor) -> Tensor:

@@ -17,9 +17,9 @@ def run(
 ) -> Tensor | tuple[Tensor, ...]:
     """The result of `core.attend`; `drop` is the function that drops weights, if not Keras's."""
     query, key, value = call.query, call.key, call.value
-    lengths, visible = call.lengths, None
+    visible = None
     if call.mask is not None:
-        visible = pairs.with_heads(call.mask.dense(*lengths), call.rank)
+        visible = pairs.with_heads(call.mask.dense(*call.lengths), call.rank)
 
         def sees(nonfinite: Tensor) -> Tensor:
             some = ops.logical_and(visible, ops.expand_dims(nonfinite, -2))
@@ -30,7 +30,7 @@ def run(
     # float32 or wider up to the weights: half precision has too few digits for an exponent.
     scores = ops.cast(scores, keras.backend.result_type(scores.dtype, "float32"))
     if call.bias is not None:
-        bias = ops.cast(call.bias.dense(*lengths), scores.dtype)
+        bias = ops.cast(call.bias.dense(*call.lengths), scores.dtype)
         scores = scores + pairs.with_heads(bias, call.rank)
     largest = None
     if call.bias is not None or not facts_of(call.score).always_finite:

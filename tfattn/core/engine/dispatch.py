@@ -88,18 +88,17 @@ def _has_kernel(call: AttentionCall, least: sizes.Least) -> bool:
 
 
 def _is_long(call: AttentionCall, least: sizes.Least) -> bool | Tensor:
-    batch, *heads, _, width = symbolic.shape_of(call.query)
-    lengths = call.lengths
-    known = [length for length in lengths if isinstance(length, int)]
+    known = [n for n in (call.query.shape[-2], call.key.shape[-2]) if isinstance(n, int)]
     if known and min(known) < least.tokens:
         return False
+    batch, *heads, _, width = symbolic.shape_of(call.query)
     # An unknown batch size is seldom 1.
     rows = batch if len(known) < 2 or isinstance(batch, int) else sizes.UNKNOWN_BATCH
     facts = facts_of(call.score)
     is_product = facts.is_product or facts.cap is not None
     numbers, in_all = (1, least.scores) if is_product else (width, least.wide_numbers)
     # As floats, since the product of large sizes would overflow int32.
-    pairs = _product(*lengths, numbers)
+    pairs = _product(*call.lengths, numbers)
     return (pairs >= least.pairs) & (_product(pairs, rows, *heads) >= in_all)
 
 

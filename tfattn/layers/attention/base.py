@@ -84,7 +84,8 @@ class AttentionLayer(CheckedCall, keras.layers.Layer):
             query, key = floating(query), floating(key)
         if kept is not None:
             (key,) = put_back(kept, key)
-        if symbolic.only_shapes_are_computed():
+        has_arrays = call.mask is not None or call.bias is not None
+        if has_arrays and symbolic.only_shapes_are_computed():
             call = call.replace(mask=None, bias=None)
         normalizer: Any = self.normalizer
         scales = normalizer is not None and normalizer.scales_rows
@@ -133,11 +134,11 @@ class AttentionLayer(CheckedCall, keras.layers.Layer):
         valid_lens: Tensor | None = None,
         bias: Tensor | Bias | None = None,
     ) -> Tensor | tuple[Tensor, Tensor]:
-        key = value if key is None else key
         # Not `self.check_shapes`: a subclass may have folded inputs with more axes.
-        AttentionLayer.check_shapes(self, query.shape, value.shape, key.shape)
-        query = floating(query, self.compute_dtype)
-        value, key = floating(value, self.compute_dtype), floating(key, self.compute_dtype)
+        key_shape = None if key is None else key.shape
+        AttentionLayer.check_shapes(self, query.shape, value.shape, key_shape)
+        query, value = floating(query, self.compute_dtype), floating(value, self.compute_dtype)
+        key = value if key is None else floating(key, self.compute_dtype)
         if bias is not None:
             shape = self.score_shape(query.shape, key.shape)
             bias = biases.checked(type(self).__name__, bias, shape)
@@ -217,19 +218,16 @@ class AttentionLayer(CheckedCall, keras.layers.Layer):
                 "attention_axes=(2,))`, which attends within each step of (B, N, T, D)"
             )
             _checks.fail(who, "value", expected, None)
-        key_shape = value_shape if key_shape is None else key_shape
-        key_letters = "(B, S, D)"
-        if len(key_shape) in (1, 2):
-            key_letters += f" ({_ORDER})"
-        for name, shape, letters in (
-            ("query", query_shape, "(B, T, D)"),
-            ("value", value_shape, "(B, S, D)"),
-            ("key", key_shape, key_letters),
-        ):
+        shapes = [("query", query_shape, "(B, T, D)"), ("value", value_shape, "(B, S, D)")]
+        if key_shape is not None:
+            order = f" ({_ORDER})" if len(key_shape) in (1, 2) else ""
+            shapes.append(("key", key_shape, f"(B, S, D){order}"))
+        for name, shape, letters in shapes:
             _checks.rank(who, name, shape, (3,), letters)
             symbolic.check_batch(who, name, shape, "query", query_shape)
             _checks.has_width(who, name, shape)
-        _checks.same_size(who, "key", key_shape[1], "value", value_shape[1])
+        if key_shape is not None:
+            _checks.same_size(who, "key", key_shape[1], "value", value_shape[1])
 
     def _join_masks(
         self,
@@ -250,7 +248,7 @@ class AttentionLayer(CheckedCall, keras.layers.Layer):
             found.append(self._key_mask("key_mask", key_padding, key))
         if value_padding is not None and value_padding is not key_padding:
             found.append(self._key_mask("value_mask", value_padding, key))
-        return masks.every(*found)
+        return masks.every(*found) if found else None
 
     def _key_mask(self, name: str, mask: Tensor, key: Tensor) -> Mask:
         return masks.explicit(ops.expand_dims(self._padding_mask(name, mask, key), 1))  # (B, 1, S)
