@@ -68,7 +68,7 @@ def test_hints_come_one_after_the_other(capsys):
         run(capsys, "hint", "causal_mask", *number)[1]
         for number in ((), ("--number", "2"), ("--number", "9"))
     )
-    assert first.startswith("1/2  At which place") and first.count("\n") == 1
+    assert first.startswith("1/2  At which position") and first.count("\n") == 1
     assert both.startswith(first) and both.count("\n") == 2 and more == both
 
 

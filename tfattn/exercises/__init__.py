@@ -20,16 +20,16 @@ from tfattn.exercises.exercise import LANGUAGES, Exercise
 __all__ = ["Exercise", "check", "get", "names"]
 
 # In the order of the tutorials. They are imported when an exercise is asked for.
-_CHAPTERS = ("pooling", "scores", "heads", "order", "blocks", "masks", "decoding")
+_MODULES = ("pooling", "scores", "heads", "order", "blocks", "masks", "decoding")
 _exercises: dict[str, Exercise] = {}
 
 
 def _all() -> dict[str, Exercise]:
     if not _exercises:
-        for chapter in _CHAPTERS:
-            for thing in vars(importlib.import_module(f"tfattn.exercises.{chapter}")).values():
-                if isinstance(thing, Exercise):
-                    _exercises[thing.name] = thing
+        for module in _MODULES:
+            for value in vars(importlib.import_module(f"tfattn.exercises.{module}")).values():
+                if isinstance(value, Exercise):
+                    _exercises[value.name] = value
     return _exercises
 
 
@@ -44,7 +44,7 @@ def names() -> list[str]:
 
 
 def get(name: str) -> Exercise:
-    """The exercise of a name.
+    """An exercise by its name.
 
     Args:
         name: one of `names()`.
@@ -65,12 +65,12 @@ def get(name: str) -> Exercise:
 def check(
     name: str, function: Callable[..., Any], *, language: str = "en", seed: int | None = None
 ) -> bool:
-    """Checks an answer on random inputs and prints one sentence: it is right, or where it differs.
+    """Checks an answer on random inputs and prints whether it is right, or where it differs.
 
     Args:
         name: one of `names()`.
-        function: the answer: from the arguments of the exercise, NumPy arrays and numbers, to
-            arrays of NumPy or tensors of Keras's backend.
+        function: the answer; takes the exercise's arguments, NumPy arrays and numbers, and returns
+            NumPy arrays or tensors of Keras's backend.
         language: language of the sentence, "en" or "zh".
         seed: seed of the inputs. Defaults to a new one for each call.
     Returns:

@@ -79,7 +79,7 @@ def _check(target: str, language: str) -> bool:
         raise ValueError(f"{path} does not exist; `open {path.stem}` writes it")
     try:
         found = runpy.run_path(str(path))
-    except (Exception, SystemExit) as error:  # the file's own
+    except (Exception, SystemExit) as error:  # in the file
         frames = traceback.extract_tb(error.__traceback__)
         lines: list[Any] = [each.lineno for each in frames if each.filename == str(path)] or ["?"]
         line = error.lineno if isinstance(error, SyntaxError) else lines[-1]

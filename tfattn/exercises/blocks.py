@@ -23,7 +23,7 @@ def _tokens(rng: np.random.Generator) -> Cases:
     title=Text("Layer normalization", "层规范化"),
     statement=Text(
         """
-        Normalize each token of x (B, T, D) by itself: take away the mean of its features, and
+        Normalize each token of x (B, T, D) by itself: subtract the mean of its features, and
         divide by sqrt(variance + epsilon), where the variance is the mean of the squared
         differences. Then multiply by gamma (D,) and add beta (D,). Return (B, T, D).
         """,
@@ -36,7 +36,7 @@ def _tokens(rng: np.random.Generator) -> Cases:
     hints=(
         Text("The mean of a token is over the last axis.", "一个词元的平均值沿最后一个轴计算。"),
         Text(
-            "`keepdims=True` lets (B, T, 1) meet (B, T, D).",
+            "`keepdims=True` gives (B, T, 1) to broadcast.",
             "`keepdims=True` 让形状成为 (B, T, 1)。",
         ),
         Text("The small epsilon is inside the root.", "很小的 epsilon 在根号里面。"),

@@ -27,7 +27,7 @@ _MESSAGES = {
         "函数就地修改了参数 `{argument}`；请在副本上计算",
     ),
     "constant": Text(
-        "it returns the same for inputs whose answers differ; compute the answer from the inputs",
+        "it returns equal results where the answers differ; compute the answer from the inputs",
         "输入不同、答案也应不同，返回值却总是一样；答案要由输入算出",
     ),
     "number": Text(
@@ -89,15 +89,15 @@ def fault(
 def _fault_of_case(
     exercise: Exercise, function: Callable[..., Any], inputs: tuple[Any, ...]
 ) -> _Fault | None:
-    mine = copy.deepcopy(inputs)
+    copies = copy.deepcopy(inputs)
     try:
         with np.errstate(all="ignore"):
-            given = function(*mine)
+            given = function(*copies)
     except NotImplementedError as error:
         return _Fault("empty", {}) if not error.args else _raised(function, error)
     except (Exception, SystemExit) as error:  # whatever an answer raises is shown
         return _raised(function, error)
-    for argument, before, after in zip(exercise.arguments, inputs, mine, strict=True):
+    for argument, before, after in zip(exercise.arguments, inputs, copies, strict=True):
         if not np.array_equal(before, after, equal_nan=np.asarray(before).dtype.kind == "f"):
             return _Fault("changed", {"argument": argument})
     if given is None:

@@ -43,7 +43,7 @@ def _logits(rng: np.random.Generator) -> Cases:
             "softmax 的对数等于 logits 减去指数之和的对数。",
         ),
         Text(
-            "`np.take_along_axis(x, targets[..., None], axis=-1)` picks those of the targets.",
+            "`np.take_along_axis(x, targets[..., None], axis=-1)` picks the targets' entries.",
             "`np.take_along_axis(x, targets[..., None], axis=-1)` 取出目标词元的数。",
         ),
     ),
@@ -145,10 +145,10 @@ def _parts(rng: np.random.Generator) -> Cases:
     hints=(
         Text("The weight of a part is its sum of exponentials.", "一部分的权重是它的指数之和。"),
         Text(
-            "Take the larger of both log sums away before `np.exp`, and add it again at the end.",
+            "Subtract the larger of both log sums before `np.exp`, and add it again at the end.",
             "用 `np.exp` 之前先减去两个 log_sum 中较大的一个，最后再加回来。",
         ),
-        Text("-inf less -inf is NaN: there take 0 away.", "-inf 减 -inf 是 NaN：这时改为减去 0。"),
+        Text("-inf less -inf is NaN: there subtract 0.", "-inf 减 -inf 是 NaN：这时改为减去 0。"),
     ),
     draw=_parts,
 )
@@ -196,7 +196,7 @@ def _beams(rng: np.random.Generator) -> Cases:
         ),
         Text("Sort all K · V of them together, flattened.", "把全部 K · V 个展平，一起排序。"),
         Text(
-            "`divmod(place, V)` takes a flat place apart.",
+            "`divmod(index, V)` splits a flat index.",
             "`divmod(place, V)` 把展平后的下标拆开。",
         ),
     ),
@@ -223,8 +223,8 @@ def _probabilities(rng: np.random.Generator) -> Cases:
     title=Text("The nucleus", "核采样的候选集"),
     statement=Text(
         """
-        Nucleus sampling (top p) draws the next token from few: the most probable ones, as few as
-        together have a probability of at least `mass`. Return the probabilities (V,) of all tokens
+        Nucleus sampling (top p) draws the next token from the smallest set of most probable tokens
+        with a total probability of at least `mass`. Return the probabilities (V,) of all tokens
         for this draw: 0 for the others; the kept ones keep their ratios and sum to 1.
         """,
         """

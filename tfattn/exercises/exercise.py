@@ -56,7 +56,7 @@ class Exercise(NamedTuple):
     Attributes:
         name: name of the function.   tutorial: name of its page, such as "masked_attention".
         title, statement: in both languages.   hints: from a nudge to nearly the answer.
-        draw: from a random generator to several tuples of inputs.
+        draw: yields tuples of inputs from a random generator.
         oracle: the answer in NumPy; its arguments are those of the function.
         tolerance: maximum error of a number, relative to 1 plus its magnitude; a 0 must be exact.
     Example:
@@ -79,7 +79,7 @@ class Exercise(NamedTuple):
         return list(inspect.signature(self.oracle).parameters)
 
     def cases(self, seed: int) -> list[tuple[Any, ...]]:
-        """The inputs of a seed: for each case the function's arguments."""
+        """The function's arguments in each case, drawn with a seed."""
         return list(self.draw(np.random.default_rng(seed)))
 
     def stub(self, language: str = "en") -> str:

@@ -62,9 +62,7 @@ def _heads(rng: np.random.Generator) -> Cases:
         """,
     ),
     hints=(
-        Text(
-            "It undoes split_heads, in the other order.", "这是 split_heads 的逆运算，步骤反过来。"
-        ),
+        Text("It inverts split_heads, last step first.", "这是 split_heads 的逆运算，步骤反过来。"),
         Text("H and D must be neighbors before a reshape.", "reshape 之前，H 和 D 两个轴要相邻。"),
     ),
     draw=_heads,

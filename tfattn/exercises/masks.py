@@ -17,9 +17,9 @@ def _squares(rng: np.random.Generator) -> Cases:
     statement=Text(
         """
         Return the causal mask (num_queries, num_keys) of booleans, True where a query may attend
-        to a key: to its own place and to all before it. With more keys than queries, the first keys
-        are the past of a text, and the queries its last tokens: the last query is at the place of
-        the last key. num_keys is at least num_queries.
+        to a key: to its own position and all before. With more keys than queries, the first keys
+        are the past of a text, and the queries its last tokens: the last query has the last
+        key's position. num_keys is at least num_queries.
         """,
         """
         返回因果掩码 (num_queries, num_keys)，元素是布尔值，True 表示可以看：
@@ -30,7 +30,7 @@ def _squares(rng: np.random.Generator) -> Cases:
     ),
     hints=(
         Text(
-            "At which place of the text is query 0, if there are more keys?",
+            "At which position is query 0, if there are more keys?",
             "键比查询多时，第 0 个查询在文本的哪个位置？",
         ),
         Text("`np.tri` has an argument k.", "`np.tri` 有一个参数 k。"),
@@ -38,8 +38,8 @@ def _squares(rng: np.random.Generator) -> Cases:
     draw=_squares,
 )
 def causal_mask(num_queries: int, num_keys: int) -> np.ndarray:
-    places = np.arange(num_queries)[:, None] + num_keys - num_queries
-    return np.arange(num_keys) <= places
+    positions = np.arange(num_queries)[:, None] + num_keys - num_queries
+    return np.arange(num_keys) <= positions
 
 
 def _padding(rng: np.random.Generator) -> Cases:
@@ -85,9 +85,9 @@ def _windows(rng: np.random.Generator) -> Cases:
     title=Text("A sliding window", "滑动窗口"),
     statement=Text(
         """
-        Long language models let a token see only the last `size` places, its own among them. Return
-        this mask (num_queries, num_keys) of booleans. As in causal_mask, the last query is at the
-        place of the last key.
+        Long language models let a token see only the last `size` tokens, itself among them. Return
+        this mask (num_queries, num_keys) of booleans. As in causal_mask, the last query has the
+        last key's position.
         """,
         """
         处理长文本的语言模型只让词元看最近的 size 个位置，包括它自己的位置。
@@ -105,6 +105,6 @@ def _windows(rng: np.random.Generator) -> Cases:
     draw=_windows,
 )
 def sliding_window_mask(num_queries: int, num_keys: int, size: int) -> np.ndarray:
-    places = np.arange(num_queries)[:, None] + num_keys - num_queries
-    distances = places - np.arange(num_keys)
+    positions = np.arange(num_queries)[:, None] + num_keys - num_queries
+    distances = positions - np.arange(num_keys)
     return (distances >= 0) & (distances < size)

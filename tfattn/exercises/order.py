@@ -17,7 +17,7 @@ def _lengths(rng: np.random.Generator) -> Cases:
     statement=Text(
         """
         Self-attention joins any two tokens in one layer. A convolution with kernels of kernel_size
-        tokens (at least 2, and stride 1) joins tokens that are at most kernel_size - 1 places
+        tokens (at least 2, and stride 1) joins tokens at most kernel_size - 1 positions
         apart. How many layers of it does a sequence of `length` tokens need, until an output
         depends on the first and on the last token? Return an integer; one token needs 0 layers.
         """,

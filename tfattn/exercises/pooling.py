@@ -38,10 +38,10 @@ def _one_query(rng: np.random.Generator) -> Cases:
             "`keys @ query` computes all S dot products.", "`keys @ query` 一次算出全部 S 个点积。"
         ),
         Text(
-            "A softmax does not change when the same number is taken from all its scores.",
+            "A softmax does not change when one number is subtracted from all scores.",
             "所有评分减去同一个数，softmax 的结果不变。",
         ),
-        Text("Take their maximum away before `np.exp`.", "先减去最大值，再用 `np.exp`。"),
+        Text("Subtract their maximum before `np.exp`.", "先减去最大值，再用 `np.exp`。"),
     ),
     draw=_one_query,
 )
@@ -218,7 +218,7 @@ def _batches(rng: np.random.Generator) -> Cases:
     statement=Text(
         """
         A batch of B problems has the weights (B, T, S) and the values (B, S, D). Return the
-        weighted sums (B, T, D): of each problem, for each query, the sum over the keys of weight
+        weighted sums (B, T, D): in each problem, for each query, the sum over the keys of weight
         times value. Each problem uses its own values alone. Do without a loop.
         """,
         """
@@ -230,7 +230,7 @@ def _batches(rng: np.random.Generator) -> Cases:
     hints=(
         Text("Which axis is summed over, and which stays?", "对哪一个轴求和，保留哪些轴？"),
         Text(
-            "`@` multiplies the last two axes, and goes along the axes before them.",
+            "`@` multiplies the last two axes, and broadcasts over the others.",
             "`@` 对最后两个轴做矩阵乘法，前面的轴逐个对应。",
         ),
     ),

@@ -171,9 +171,9 @@ def _states(rng: np.random.Generator) -> Cases:
     statement=Text(
         """
         Before each word the decoder attends to the encoder's outputs, memory (B, S, Dm), by its
-        state (B, Ds). The score of a place is v · tanh(state w_state + memory w_memory), with
-        w_state (Ds, U), w_memory (Dm, U), v (U,). Places from lengths[b] on are padding, with
-        weights of 0; lengths (B,) are at least 1. Return two results: the context, which is the
+        state (B, Ds). The score of a position is v · tanh(state w_state + memory w_memory), with
+        w_state (Ds, U), w_memory (Dm, U), v (U,). Positions from lengths[b] on are padding
+        of weight 0; lengths (B,) are at least 1. Return two results: the context, which is the
         weighted mean of memory, (B, Dm), and the weights (B, S).
         """,
         """
@@ -217,9 +217,9 @@ def _targets(rng: np.random.Generator) -> Cases:
     title=Text("Inputs of a decoder in training", "训练时解码器的输入"),
     statement=Text(
         """
-        In training a decoder reads the right words and predicts, at each place, the next one
-        (teacher forcing). From the targets (B, T), token ids, make its inputs (B, T): at place 0 is
-        begin_id, at place t the target of place t - 1.
+        In training a decoder reads the right words and predicts, at each position, the next
+        (teacher forcing). From the targets (B, T), token ids, make its inputs (B, T): begin_id at
+        position 0, the target of position t - 1 at t.
         """,
         """
         训练时，解码器读到的是正确的词，在每个位置预测下一个词（强制教学）。
