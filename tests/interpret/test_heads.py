@@ -245,7 +245,7 @@ def of_one_head():
         (lambda: enter(with_lora(), {"layer_0": 0}), r"Received: model=\['layer_0'\]"),
         (
             lambda: enter(stack()[0], {"layer_7": 0}),
-            r"without_heads: `heads` must name layers by their paths, of \['layer_0', 'layer_1'\]\."
+            r"without_heads: `heads` must hold layer paths from \['layer_0', 'layer_1'\]\."
             " Received: heads='layer_7'",
         ),
         (

@@ -45,7 +45,7 @@ def calls_of_heads(
     """For each of these layers its calls in a run of the model.
 
     The model runs twice: once for the outputs of the heads, and once with zeros added to them,
-    whose gradients are wanted.
+    for the gradients.
     """
     recorders = [{name: _Recorder() for name in _MAPS} for _ in layers]
     with contextlib.ExitStack() as stack:

@@ -56,7 +56,7 @@ def without_heads(
     saved = []
     for path, numbers in heads.items():
         if path not in layers:
-            _checks.fail(who, "heads", f"name layers by their paths, of {list(layers)}", path)
+            _checks.fail(who, "heads", f"hold layer paths from {list(layers)}", path)
         kernel = linear_map(layers[path], "output_dense").kernel
         numbers = numbers if isinstance(numbers, Sequence | np.ndarray) else [numbers]
         numbers = _checks.integers(who, f"heads[{path!r}]", numbers)
@@ -78,7 +78,7 @@ def without_heads(
 def head_importance(
     model: keras.layers.Layer, inputs: Any, objective: Callable[[Any], Tensor]
 ) -> dict[str, np.ndarray]:
-    """How much an objective depends on each head: the gradient of a gate on it.
+    """How much an objective depends on each head: the gradient of its gate.
 
         importance_h = mean over rows of |∂ objective / ∂ gate_h|
 
@@ -129,7 +129,7 @@ def gradient_times_attention(
         result[h, t, s] = weights[h, t, s] · ∂ objective / ∂ weights[h, t, s]
 
     To first order it is this weight's contribution to the objective: without the weight, and with
-    the others unchanged, the objective is less by as much. Unlike the weights it depends on the
+    the others unchanged, the objective is lower by it. Unlike the weights it depends on the
     values and the objective. It does not contain the residual connections.
 
     Args:
