@@ -283,7 +283,7 @@ def test_a_map_beside_categories_is_given_as_it_was_found():
         ([2], "hold indices of the 2 columns of X"),
         ([-1], "hold indices of the 2 columns of X"),
         ([True], "hold indices of the 2 columns of X"),
-        (["color"], r"name columns of X, of \[\]"),
+        (["color"], r"hold column names from \[\]"),
     ],
 )
 def test_categories_that_are_no_columns_are_refused(categorical, expected):

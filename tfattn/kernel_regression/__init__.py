@@ -1,8 +1,8 @@
 """Kernel regression that chooses its bandwidth.
 
 `KernelRegression` is local constant or local linear regression in NumPy, float64, whose `fit`
-chooses bandwidths to convergence. `KernelRegressor` is the same as an estimator of scikit-learn
-(extra `sklearn`), `NadarayaWatsonRegressor` as a Keras model.
+searches for the bandwidths. `KernelRegressor` is its estimator for scikit-learn (extra `sklearn`),
+`NadarayaWatsonRegressor` its Keras model.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -124,14 +124,14 @@ def _search_line(search: _Search, kernel: Kernel) -> None:
         return
     compact, many = np.isfinite(kernel.support), len(points) > tuned.MANY_POINTS
     if not kernel.smooth and len(places) <= tuned.MAX_STEPPED:
-        # The error is piecewise constant, with steps at the distances of places.
+        # The error is piecewise constant, with steps at the points' distances.
         distances = np.unique(np.abs(np.subtract.outer(places, places)))[1:] / kernel.support
         distances = distances[np.diff(distances, prepend=0.0) > tuned.SAME_DISTANCE * distances]
         edges = np.log(np.concatenate([[0.5 * distances[0]], distances, [2.0 * distances[-1]]]))
         for log in 0.5 * (edges[1:] + edges[:-1]):
             search.error(log)
         return
-    # Below `low` no place is within the support of a compact kernel at another.
+    # Below `low` no compact support around a point contains another point.
     low = np.log(np.diff(places).min()) - (np.log(kernel.support) if compact else 1.5)
     high = np.log(10.0 * search.space.extent)
     fine = compact or len(points) <= tuned.FEW_POINTS
@@ -221,7 +221,7 @@ def _search_columns(search: _Search, kernel: Kernel, degree: int) -> None:
 
 
 def _grid_minima(search: _Search) -> list[tuple[float, Array]]:
-    """Local minima on a grid over all free numbers, as pairs of error and vector."""
+    """Local minima on a grid over all parameters, as pairs of error and vector."""
     space, x = search.space, search.points.places.x
     free = space.free + len(space.counts)
     count = min(tuned.MAX_SCAN, tuned.SCAN_PAIRS / len(search.points) ** 2)
@@ -327,7 +327,7 @@ def _minimize(search: _Search, kernel: Kernel, vector: Array) -> None:
 
 
 def _descend_coordinates(search: _Search, vector: Array) -> None:
-    """Coordinate descent on grids of decreasing step, for piecewise constant errors."""
+    """Coordinate descent on grids of decreasing step."""
     low, high = np.array(search.space.bounds).T
     reach, best = 2.0, search.error(vector)
     while reach > 1e-2:

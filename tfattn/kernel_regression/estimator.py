@@ -204,7 +204,7 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         for column in self.categorical:
             if isinstance(column, str):
                 if column not in names:
-                    _checks.fail(WHO, "categorical", f"name columns of X, of {names}", column)
+                    _checks.fail(WHO, "categorical", f"hold column names from {names}", column)
                 column = names.index(column)
             whole = isinstance(column, int | np.integer) and not isinstance(column, bool)
             if not whole or not 0 <= column < width:

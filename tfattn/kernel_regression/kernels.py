@@ -24,8 +24,8 @@ Array = np.ndarray
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel as functions of arrays. Your own kernel needs only the first five attributes; the
-    others make it faster.
+    """A kernel as functions of arrays. A new kernel needs the first five attributes; the others
+    have defaults.
 
     Attributes:
         name: for messages.
@@ -36,9 +36,8 @@ class Kernel:
             arbitrary factor, and so has the slope.
         smooth: whether a gradient method can use the slope: False for the boxcar.
         pointed: whether K has a cusp at 0, where the last digits of a distance count.
-        reach: function of a distance and a number to a distance, for unbounded support: from there
-            on log K is less than at the first distance by at least that number. Defaults to None:
-            every key has weight.
+        reach: function of a distance d and a number n, for unbounded support: the distance from
+            which on log K is at most log K(d) − n. Defaults to None: every key has weight.
         box_sums: whether K is exp(−s / 2), whose sums on a line are computed over boxes.
     Raises:
         ValueError: an attribute has another type; a kernel with bounded support has no `value`.
@@ -138,7 +137,7 @@ def _tanh_slope(s: Array, k: Array) -> Array:
 
 
 def _boxcar() -> Kernel:
-    # A tolerance at the edge: evenly spaced places one bandwidth apart are neighbors despite
+    # A tolerance at the edge: evenly spaced points one bandwidth apart are neighbors despite
     # rounding.
     edge = 1.0 + 1e-9
 

@@ -1,7 +1,7 @@
 """Gaussian sums on a line in time linear in the points, to the last digits of float64.
 
 The line is divided into boxes of half a bandwidth. For a pair of boxes the kernel is a polynomial
-of both places, to 14 terms, so that 14 moments summarize a box. The sums take three steps: moments
+in both positions, with 14 terms: 14 moments summarize a box. The sums take three steps: moments
 of the keys, moments from box to box, values at the queries.
 
 A query whose weights sum to less than the weight of a key 3 bandwidths away loses digits in these
@@ -37,21 +37,21 @@ def is_faster(kernel: Kernel, metric: Metric, points: Points, queries: int) -> b
 @functools.cache
 def _between_boxes(power: int) -> Array:
     """`(D, P, P)`: for each distance of two boxes, the map from moments to terms."""
-    places = np.cos(np.pi * (np.arange(tuned.TERMS) + 0.5) / tuned.TERMS)
-    terms = np.cos(np.outer(np.arange(tuned.TERMS), np.arccos(places)))  # T_a(places)
+    nodes = np.cos(np.pi * (np.arange(tuned.TERMS) + 0.5) / tuned.TERMS)
+    terms = np.cos(np.outer(np.arange(tuned.TERMS), np.arccos(nodes)))  # T_a(nodes)
     to_terms = 2.0 / tuned.TERMS * terms
     to_terms[0] /= 2.0
     most = int(np.ceil(tuned.REACH / tuned.BOX))
     result = []
     for distance in range(-most, most + 1):
-        difference = tuned.BOX * distance + 0.5 * tuned.BOX * (places[None, :] - places[:, None])
+        difference = tuned.BOX * distance + 0.5 * tuned.BOX * (nodes[None, :] - nodes[:, None])
         kernel = difference**power * np.exp(-0.5 * difference**2)
         result.append(to_terms @ kernel @ to_terms.T)
     return np.stack(result)
 
 
 def _terms(u: Array, origin: float) -> tuple[Array, Array]:
-    """(The box of each place, `(N, P)` Chebyshev polynomials of its position in the box)."""
+    """(The box of each position, `(N, P)` Chebyshev polynomials of the position in it)."""
     box = np.clip(np.floor((u - origin) / tuned.BOX), -1e9, 1e9)
     place = ((u - origin) / tuned.BOX - box) * 2.0 - 1.0
     terms = np.empty((len(u), tuned.TERMS))

@@ -2,8 +2,8 @@
 
 Queries and keys are sorted along the column with the widest range in bandwidths. A tile has the
 keys that are near along this column. Their distance bounds the weights of the other keys; if these
-could count, or if no key has weight, the query is left to `tiles`, which have every key and work in
-log space.
+are not negligible, or no key has weight, the query is left to `tiles`, which have every key and
+work in log space.
 """
 
 from typing import NamedTuple
@@ -57,7 +57,7 @@ def fit_near(kernel: Kernel, metric: Metric, points: Points, queries: Queries) -
 
     total = np.empty((len(query), channels.shape[1]))
     pairs = max(tuned.TILE_PAIRS, tuned.BLAS_PRODUCT // max(query.shape[1] + 2, channels.shape[1]))
-    for here, found in parallel_map(sums, _places(first, last, pairs), len(query) * len(key)):
+    for here, found in parallel_map(sums, _slices(first, last, pairs), len(query) * len(key)):
         total[here] = found
     accurate = total[:, 0] > rest
     total[~accurate, 0] = 1.0
@@ -75,12 +75,12 @@ def _reach(kernel: Kernel, weight: float) -> tuple[float, float]:
     return reach, weight * float(np.exp(log)) * _DIGITS
 
 
-def _places(first: Array, last: Array, pairs: int) -> list[tuple[slice, slice]]:
+def _slices(first: Array, last: Array, pairs: int) -> list[tuple[slice, slice]]:
     """Slices of queries with all their near keys; `first` and `last` never fall."""
-    places, start = [], 0
+    slices, start = [], 0
     while start < len(first):
         step = max(1, pairs // max(int(last[start] - first[start]), 1))
         stop = min(start + step, len(first))
-        places.append((slice(start, stop), slice(int(first[start]), int(last[stop - 1]))))
+        slices.append((slice(start, stop), slice(int(first[start]), int(last[stop - 1]))))
         start = stop
-    return places
+    return slices

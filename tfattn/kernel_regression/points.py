@@ -75,8 +75,8 @@ class Points:
         return np.ones(len(self)) if self.weight is None else self.weight
 
     def fall(self, least: float) -> float:
-        """The difference in log K from which on a point, of any weight, weighs less than `least`
-        times another.
+        """The fall of log K that takes a weight below `least` times another, for any two sample
+        weights.
         """
         ratio = 0.0 if self.weight is None else np.ptp(np.log(self.weight))
         return float(ratio - np.log(least))

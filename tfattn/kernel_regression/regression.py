@@ -172,7 +172,7 @@ class KernelRegression:
         if self.leave_out == "place":
             points = sorted_points(*merged(scaled, codes, heights, weight), counts)
         if len(points) < 2:
-            # A single place determines no bandwidth.
+            # A single point determines no bandwidth.
             columns = len(self.frame.continuous)
             self.chosen = Metric(np.eye(columns), 0.5 * (counts - 1) / counts)
             self.search_errors = []
@@ -376,7 +376,7 @@ class KernelRegression:
         return np.clip(value, low, high)
 
     def _squared(self, value: Any) -> Any:
-        """Squares of heights in the units of y; inf on overflow."""
+        """Squared y in the units of y; inf on overflow."""
         with np.errstate(over="ignore"):
             return value * np.float64(self.y_scale) * self.y_scale
 

@@ -54,7 +54,7 @@ def tiles(
 
     Args:
         queries: on a line, sorted.
-        left_out: `(N,)` int, the point that each query is; it gets no weight.
+        left_out: `(N,)` int, index of each query's own point, unweighted.
         slopes: whether to compute the slopes.
         nearest: whether the nearest points predict a query without neighbors; else its row is 0.
     """
@@ -165,7 +165,7 @@ def shares(
             weight += np.log(points.weight[keys])
         greatest = weight.max(axis=1)
         far = (greatest < tuned.UNDERFLOW) & np.isfinite(greatest)
-        if far.any():  # relative to the maximum of the row, no weight that counts underflows
+        if far.any():  # relative to the maximum of the row, no significant weight underflows
             weight[far] -= greatest[far, None]
         np.maximum(weight, tuned.LOWEST_LOG, out=weight)
         np.exp(weight, out=weight)
@@ -198,7 +198,7 @@ def shares(
 def _nearest(squared: Array, weight: Array) -> Array:
     """The weights of the nearest keys of each row; 0 for a row of inf."""
     least = squared.min(axis=1, keepdims=True)
-    # With a tolerance: evenly spaced places are equally far despite rounding.
+    # With a tolerance: evenly spaced points are equally far despite rounding.
     return np.where((squared <= least * (1.0 + 1e-11)) & np.isfinite(least), weight, 0.0)
 
 
@@ -222,7 +222,7 @@ def _slices(
     first, last = windows(kernel, query_u[:, 0], key_u[:, 0], fall, left_out, nearest)
     start = 0
     while start < count:
-        # As many rows as share most of their windows.
+        # The rows that share most of their windows.
         width = max(int(last[start] - first[start]), 1)
         farthest = first[start] + max(width // 4, tuned.EXTRA_KEYS)
         stop = int(np.searchsorted(first, farthest, side="right"))
