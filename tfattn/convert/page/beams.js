@@ -9,7 +9,7 @@ function showBeams() {
   const steps = search.steps.slice(0, shown);
   const complete = search.done && shown === search.steps.length;
   const best = complete ? pathOf(steps, shown - 1, 0) : [];
-  const way = pathOf(steps, ...placeOf(steps, state.node));
+  const current = pathOf(steps, ...placeOf(steps, state.node));
   const widths = steps.map(widthOf);
   const starts = [];
   const end = widths.reduce((x, width, at) => (starts[at] = x) + width + GAP, LEFT + GAP);
@@ -21,7 +21,7 @@ function showBeams() {
     const middle = starts[step] + widths[step] / 2;
     svg.append(draw("text", { x: middle, y: 16, class: "soft" }, `${step + 1}`));
     beams.forEach((beam, at) => {
-      const marks = [best[step] === at ? "best" : "", way[step] === at ? "way" : "",
+      const marks = [best[step] === at ? "best" : "", current[step] === at ? "current" : "",
         beam.unchanged ? "on" : ""].join(" ");
       const from = step ? starts[step - 1] + widths[step - 1] : LEFT;
       const y = TOP + (step ? beam.parent : 0) * ROW, to = TOP + at * ROW, bend = from + GAP / 2;
@@ -75,7 +75,7 @@ function placeOf(steps, node) {
   return [-1, 0];
 }
 
-// For each step, the rank of the beam on the path to a beam.
+// The ranks, by step, of the beams that lead to this beam.
 function pathOf(steps, step, at) {
   const ranks = [];
   for (; step >= 0; step -= 1) {

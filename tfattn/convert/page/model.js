@@ -58,7 +58,7 @@ function dot(x, y, from, to) {
   return sum;
 }
 
-// Weights of scores; 0 for a score of -Infinity, and for all if all are.
+// Weights of scores; 0 for each score of -Infinity, even if all are.
 function softmax(scores) {
   const most = Math.max(...scores);
   if (most === -Infinity) return scores.map(() => 0);
@@ -174,7 +174,7 @@ class Transformer {
     }));
   }
 
-  finish(sequence, side) {
+  finalNorm(sequence, side) {
     if (!this.normFirst) return sequence;
     return sequence.map((x) => this.norm(x, `${side}/final_norm`));
   }
@@ -201,7 +201,7 @@ class Transformer {
       });
       x = this.feedForward(x, block);
     }
-    const memory = this.finish(x, "encoder");
+    const memory = this.finalNorm(x, "encoder");
     const cross = layers.map((_, layer) => {
       const name = `decoder/block_${layer}/cross_attention`;
       const [keys, values] = ["key", "value"].map((part) => (
@@ -247,7 +247,7 @@ class Transformer {
       });
       x = this.feedForward(x, block);
     }
-    [x] = this.finish(x, "decoder");
+    [x] = this.finalNorm(x, "decoder");
     node.logits = this.shared
       ? linear(x, this.weights["encoder/embedding"])
       : this.linear(x, "output");

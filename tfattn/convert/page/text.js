@@ -5,16 +5,16 @@ const TEXTS = {
     name: "English",
     title: "A translator at work",
     about: {
-      transformer: ({ numLayers, numHeads, width, count }) => `A Transformer of ${count} numbers, \
+      transformer: ({ numLayers, numHeads, width, count }) => `A Transformer, ${count} parameters, \
 computed in this page: ${numLayers} ${numLayers === 1 ? "layer" : "layers"} in the encoder and in \
 the decoder, ${numHeads} ${numHeads === 1 ? "head" : "heads"}, ${width} features per token.`,
-      recurrent: ({ width, units, count }) => `A recurrent model with Bahdanau's attention, of \
-${count} numbers, computed in this page: ${width} features per token, ${units} per state.`,
+      recurrent: ({ width, units, count }) => `A recurrent model with Bahdanau's attention, \
+${count} parameters, computed in this page: ${width} features per token, ${units} per state.`,
     },
     sentence: "Sentence",
     translate: "Translate",
     known: (count) => `The ${count} words that the model knows`,
-    tokens: "What the encoder reads",
+    tokens: "The encoder's input",
     tokensHelp: "Choose a token to hide it from the attention, and again to show it. The last one marks \
 the end.",
     unknown: (words) => `Not in the vocabulary, and read as <unk>: ${words.map((word) => (
@@ -28,21 +28,21 @@ the end.",
     start: "To the start", back: "A step back", next: "A step", end: "To the end",
     play: "Play", pause: "Pause",
     keys: "Keyboard: space plays and pauses, ← → step.",
-    search: "Search", greedy: "greedy", sample: "at random", beam: "5 beams",
+    search: "Search", greedy: "greedy", sample: "sampling", beam: "5 beams",
     temperature: "Temperature",
     nextWord: "The next token",
     nextHelp: "The model's candidates. Choose one to go on from it.",
     nextOfBeams: "The model's candidates. Choose one to leave the beams, and to go on from it.",
     ended: "The translation has ended. Step back to choose another token.",
     was: (share) => `was ${share}`,
-    changes: "What the changes do",
-    before: "Whole model:", after: "Now:", undo: "Undo all changes",
+    changes: "Effect of changes",
+    before: "Before:", after: "Now:", undo: "Undo all changes",
     beams: "Beams",
     beamsHelp: "Each column is a step with the kept hypotheses, the best first, and their scores: \
 the mean log-probability of a token. Choose a box to see that hypothesis. Orange: the best.",
     beginning: "begin",
     attention: "Attention",
-    view: "Which", encoder: "in the encoder", decoder: "in the decoder",
+    view: "Where", encoder: "in the encoder", decoder: "in the decoder",
     cross: "from decoder to encoder",
     layer: "Layer", head: "Head", mean: "mean",
     encoderHelp: "Each source token attends to all source tokens.",
@@ -68,16 +68,16 @@ attention off to see what the translation needs it for.",
     on: "on", switchHead: (name) => `${name} is on`,
     walk: "One number, step by step",
     walkHelp: {
-      transformer: ({ query, head, size, place }) => `${head}: number ${place} of the output for \
-the query “${query}”. A query and a key have ${size} numbers each; their dot product is a score. \
+      transformer: ({ query, head, size, place }) => `${head}: feature ${place} of the output for \
+the query “${query}”. A query and a key have ${size} features; their dot product is a score. \
 Scores are divided by √${size}, hidden keys get −∞, and the softmax turns scores into weights that \
 sum to 1. The output is the weighted mean of the values.`,
-      recurrent: ({ query, size, place }) => `Number ${place} of the context for the step that \
+      recurrent: ({ query, size, place }) => `Feature ${place} of the context for the step that \
 writes “${query}”. The decoder's state and each vector of the encoder are projected to ${size} \
 numbers, query and key; v is learned. Hidden keys get −∞, and the softmax turns scores into weights \
 that sum to 1. The context is the weighted mean of the encoder's vectors.`,
     },
-    feature: "Number of the value and the output",
+    feature: "Feature of value and output",
     columns: (isScaled) => ["key", ...(isScaled ? ["query · key", "÷ √size"] : [
       "v · tanh(query + key)"]), "visible?", "e^(score − max)", "weight", "value",
     "weight · value"],
@@ -91,7 +91,7 @@ ${weight}.`,
 ${most}) = ${power}; ${power} / ${total} = ${weight}.`,
     },
     headOff: "This head is off: its output counts as 0.",
-    ofMean: "The mean of all heads has no such steps: choose a head to follow another one.",
+    ofMean: "The mean has no such steps; these are one head's. Choose a head.",
   },
   zh: {
     name: "中文",

@@ -217,8 +217,8 @@ function showCandidates() {
   find("#nextHelp").textContent = state.node.ended ? text().ended : help;
   const list = find("#candidates");
   if (state.node.ended) return list.replaceChildren();
-  const heat = state.beams ? 1 : state.temperature;
-  const shares = (node) => logProbabilities(node.logits, heat).map(Math.exp);
+  const temperature = state.beams ? 1 : state.temperature;
+  const shares = (node) => logProbabilities(node.logits, temperature).map(Math.exp);
   const now = shares(state.node);
   const without = state.tree === state.whole ? null : nodeOf(state.whole, tokensOf(state.node));
   const then = without && shares(without);
