@@ -28,8 +28,8 @@ def along_diagonals(numbers: Tensor, queries: Size, keys: Size) -> Tensor:
     """
     if not all(isinstance(size, int) or ops.is_tensor(size) for size in (queries, keys)):
         # JAX's unknown sizes, in computations of shapes, cannot be sizes of a slice.
-        places = ops.arange(keys)[None] - ops.arange(queries)[:, None] + queries - 1
-        return ops.take(numbers, places, axis=1)
+        indices = ops.arange(keys)[None] - ops.arange(queries)[:, None] + queries - 1
+        return ops.take(numbers, indices, axis=1)
     wanted = queries, keys
     queries, keys = _at_least_one(queries), _at_least_one(keys)
     heads, length = numbers.shape[0], queries + keys

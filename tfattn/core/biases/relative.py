@@ -23,7 +23,7 @@ class relative(Bias):
 
         bias[h] = table[bucket(position of the key − position of the query), h]
 
-    Of n buckets the first half hold one distance each, 0, 1, … n/2 − 1; the other buckets widen by
+    The first n/2 of n buckets hold one distance each, 0, 1, … n/2 − 1; the other buckets widen by
     a constant factor up to `max_distance`, and the last bucket has all distances beyond. With
     `bidirectional`, keys before and after the query have n = num_buckets / 2 buckets each; without,
     n = num_buckets, and keys after the query, which a causal mask should hide, share bucket 0.
@@ -80,10 +80,10 @@ class relative(Bias):
     def on(self, grid: Grid, table: Tensor) -> Tensor:
         num_buckets, num_heads = self.table.shape
         most = self.max_distance
-        places = ops.clip(distances(grid), -most, most) + most
+        indices = ops.clip(distances(grid), -most, most) + most
         of_distance = buckets(num_buckets, self.bidirectional, most)
         table = grid.heads_of(table, 1)  # (num_buckets, h)
-        numbers = ops.take(table, ops.take(of_distance, places), axis=0)  # (t + s − 1, h)
+        numbers = ops.take(table, ops.take(of_distance, indices), axis=0)  # (t + s − 1, h)
         bias = along_diagonals(ops.transpose(numbers), grid.queries, grid.keys)  # (h, t, s)
         return bias[0] if num_heads == 1 else bias[None]
 

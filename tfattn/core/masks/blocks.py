@@ -1,4 +1,4 @@
-"""A plan of blocks: the blocks of pairs that are visible at all."""
+"""A plan of blocks: the blocks that contain a visible pair."""
 
 from collections.abc import Callable, Hashable
 from typing import Any
@@ -66,7 +66,8 @@ class blocks(Mask):
         # The grid may reach beyond the matrix, where the plan has no blocks.
         queries = ops.minimum(grid.query_rows()[:, 0], grid.num_queries - 1)
         keys = ops.minimum(grid.key_positions()[0], grid.num_keys - 1)
-        seen = ops.take(self._of_batch(grid), queries // self.size, axis=-2)  # (..., t, S/size)
+        plan = self._rows_of_the_batch(grid)
+        seen = ops.take(plan, queries // self.size, axis=-2)  # (..., t, S/size)
         return ops.take(seen, keys // self.size, axis=-1)  # (..., t, s)
 
     def key_bounds(self, grid: Grid) -> Range:
@@ -99,7 +100,7 @@ class blocks(Mask):
         """Whether some (`ops.any`) or all (`ops.all`) of the plan is True in each block of keys,
         over the grid's queries and rows of the batch, and over the heads.
         """
-        plan = self._of_batch(grid)
+        plan = self._rows_of_the_batch(grid)
         at = ops.arange(ops.shape(plan)[-2], dtype="int32")
         first, last = grid.query_start, grid.query_start + grid.queries - 1
         inside = ops.logical_and(at >= first // self.size, at <= last // self.size)[:, None]
@@ -113,7 +114,7 @@ class blocks(Mask):
         low, high = bounds
         return low * self.size, high * self.size
 
-    def _of_batch(self, grid: Grid) -> Tensor:
+    def _rows_of_the_batch(self, grid: Grid) -> Tensor:
         return self.plan if len(self.plan.shape) == 2 else grid.batch_of(self.plan)
 
     def flatten(self) -> tuple[tuple[Tensor, ...], Hashable]:

@@ -24,8 +24,8 @@ def ends(bounds: Range) -> Range:
 
 
 def greatest(counts: Tensor, default: int = 0, axis: int | None = None) -> Tensor:
-    """The greatest integer over `axis`, which is kept; `default` where there are no integers, as in
-    an empty batch.
+    """The greatest integer over `axis`, which is kept, but at least `default`, also for an empty
+    batch.
     """
     # A negated minimum: on PyTorch `ops.max` compares with an `initial` on the CPU. −1 − n reverses
     # the order of int32 without an overflow.
@@ -33,7 +33,7 @@ def greatest(counts: Tensor, default: int = 0, axis: int | None = None) -> Tenso
 
 
 def least(counts: Tensor, default: Size, axis: int | None = None) -> Tensor:
-    """The least integer over `axis`, which is kept; `default` where there are no integers."""
+    """The least integer over `axis`, which is kept, but at most `default`."""
     return ops.min(counts, axis=axis, keepdims=axis is not None, initial=default)
 
 
