@@ -170,10 +170,10 @@ class BeamSearch(RankedSearch):
             )
         count = ops.shape(candidates.tokens)[1]  # M, the same number from each parent
         sentences = ops.arange(ops.shape(chosen)[0], dtype="int32")[:, None]
-        places = ops.reshape(chosen + sentences * count, (-1,))  # (B·K,)
-        rows = places // (count // width)
+        indices = ops.reshape(chosen + sentences * count, (-1,))  # (B·K,)
+        rows = indices // (count // width)
         sums, tokens = (
-            ops.take(ops.reshape(each, (-1,)), places)
+            ops.take(ops.reshape(each, (-1,)), indices)
             for each in (candidates.sums, candidates.tokens)
         )
         # The token of a beam that does not exist may lie outside of the vocabulary.

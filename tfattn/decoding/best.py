@@ -47,8 +47,8 @@ def top_k(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """`ops.top_k` that keeps the order of equal values on every backend."""
     if keras.backend.backend() != "torch":
         return ops.top_k(values, k)
-    places = ops.argsort(-values, axis=-1)[:, :k]  # torch.topk is not stable
-    return ops.take_along_axis(values, places, axis=-1), places
+    indices = ops.argsort(-values, axis=-1)[:, :k]  # torch.topk is not stable
+    return ops.take_along_axis(values, indices, axis=-1), indices
 
 
 def _top_k(logits: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -79,5 +79,5 @@ def _top_k(logits: Tensor, k: int) -> tuple[Tensor, Tensor]:
         rest = ops.broadcast_to(ops.arange(covered, size, dtype="int32"), (rows, size - covered))
         values = ops.concatenate([values, logits[:, covered:]], axis=1)
         ids = ops.concatenate([ids, rest], axis=1)
-    best, places = top_k(values, k)
-    return best, ops.take_along_axis(ids, ops.cast(places, "int32"), axis=1)
+    best, indices = top_k(values, k)
+    return best, ops.take_along_axis(ids, ops.cast(indices, "int32"), axis=1)

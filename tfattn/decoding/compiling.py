@@ -15,13 +15,13 @@ _compiled: dict[int, dict[Hashable, Callable[..., Any]]] = {}
 
 
 def compiled(
-    search: Callable[..., Any], step: Step, settings: Hashable, jit_compile: bool = False
+    function: Callable[..., Any], step: Step, settings: Hashable, jit_compile: bool = False
 ) -> Callable[..., Any]:
-    """`search` with that step and those settings as a compiled function of tensors.
+    """`function` with this step and these settings, compiled.
 
     Args:
-        search: function of (step, settings, *tensors).
-        step: function or bound method; its compiled searches are freed with it.
+        function: takes (step, settings, *tensors).
+        step: function or bound method; its compiled functions are freed with it.
         settings: part of the compiled function: another value compiles another function.
         jit_compile: whether XLA compiles it on TensorFlow.
     Returns:
@@ -35,11 +35,11 @@ def compiled(
     # LoRA and quantization replace the owner's weights: a function compiled before lacks the new
     # ones.
     num_variables = len(getattr(owner, "variables", ()))
-    key = search, getattr(step, "__name__", None), settings, num_variables, jit_compile
+    key = function, getattr(step, "__name__", None), settings, num_variables, jit_compile
     if key not in of_owner:
         # A strong reference would keep the owner alive in the table forever.
         is_method = hasattr(step, "__self__")
-        run = _Run(search, (weakref.WeakMethod if is_method else weakref.ref)(step), settings)
+        run = _Run(function, (weakref.WeakMethod if is_method else weakref.ref)(step), settings)
         backend = keras.backend.backend()
         if backend == "tensorflow":
             import tensorflow as tf
@@ -69,18 +69,18 @@ def without_gradients(run: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _Run:
-    """A search with its step, and a name for TensorFlow's messages.
+    """A function with its step, named for TensorFlow's messages.
 
     An object rather than a closure: TensorFlow counts retraces by code object, and would warn of
-    many searches that are each traced once.
+    many functions that are each traced once.
     """
 
-    def __init__(self, search: Callable[..., Any], step: weakref.ref[Step], settings: Hashable):
-        self.search, self.step, self.settings = search, step, settings
-        self.__name__ = search.__name__
+    def __init__(self, function: Callable[..., Any], step: weakref.ref[Step], settings: Hashable):
+        self.function, self.step, self.settings = function, step, settings
+        self.__name__ = function.__name__
 
     def __call__(self, *tensors: Any) -> Any:
-        return self.search(self.step(), self.settings, *tensors)
+        return self.function(self.step(), self.settings, *tensors)
 
 
 class _RecordReads(keras.StatelessScope):

@@ -94,15 +94,15 @@ def choose_by_groups(
         )
         shape = (ops.shape(logits)[0], own.shape[1] * k)
         part = Candidates(*(ops.reshape(each, shape) for each in (tokens, sums, scores)))
-        places = ops.cast(top_k(ops.reshape(ranks, shape), k)[1], "int32")  # (B, k)
-        written = ops.take_along_axis(part.tokens, places, axis=1)
+        indices = ops.cast(top_k(ops.reshape(ranks, shape), k)[1], "int32")  # (B, k)
+        written = ops.take_along_axis(part.tokens, indices, axis=1)
         ended = ops.repeat(ops.reshape(group.ended, (shape[0], -1)), k, axis=1)
-        ended = ops.take_along_axis(ended, places, axis=1)
-        exists = ops.take_along_axis(part.sums, places, axis=1) > NO_SCORE
+        ended = ops.take_along_axis(ended, indices, axis=1)
+        exists = ops.take_along_axis(part.sums, indices, axis=1) > NO_SCORE
         new = ops.logical_and(exists, ops.logical_not(ended))
         used = used + token_counts(written, new, size)
         parts.append(part)
-        chosen.append(places + offset)
+        chosen.append(indices + offset)
         offset += shape[1]
     together = (ops.concatenate(each, axis=1) for each in zip(*parts, strict=True))
     return Candidates(*together), ops.concatenate(chosen, axis=1)

@@ -47,11 +47,11 @@ def log_probabilities(
     _checks.positive_int(who, "batch_size", batch_size)
     pairs = _checks.pairs(who, "pairs", pairs)
     sides = []
-    for place, vocabulary in enumerate((source_vocabulary, target_vocabulary)):
-        longest = getattr(model, ("max_source_length", "max_target_length")[place], None)
-        ids = [vocabulary.encode(pair[place]) for pair in pairs]
+    for side, vocabulary in enumerate((source_vocabulary, target_vocabulary)):
+        longest = getattr(model, ("max_source_length", "max_target_length")[side], None)
+        ids = [vocabulary.encode(pair[side]) for pair in pairs]
         for i, row in enumerate(ids):
-            check_length(who, f"pairs[{i}]", pairs[i][place], len(row), longest)
+            check_length(who, f"pairs[{i}]", pairs[i][side], len(row), longest)
         sides.append(([[*row, vocabulary.end_id] for row in ids], longest))
     (sources, source_positions), (targets, target_positions) = sides
     found = np.zeros(len(pairs), "float32")

@@ -21,7 +21,7 @@ from tfattn.decoding.run import Run
 class PooledBeamSearch(RankedSearch):
     """Beam search that keeps ended hypotheses in a pool, as `generate` of `transformers` does.
 
-    `BeamSearch` lets ended hypotheses compete with open ones for its K places. Here K open beams
+    `BeamSearch` lets ended hypotheses compete with open ones for its K beams. Here K open beams
     always continue, and a pool keeps the K best ended hypotheses. A hypothesis enters it if it
     ends among the K best of all candidates. At `max_length` each beam ends with the end token, at
     no cost, as with `forced_eos_token_id`.
@@ -101,9 +101,10 @@ class PooledBeamSearch(RankedSearch):
         best = slice(0, self.width)
         ended = ops.where(ends, sums, NO_SCORE)[:, best] / penalty  # (B, K)
         pool, scores = self._pool(found, position, ended, tokens[:, best], rows[:, best], width)
-        sums, places = top_k(ops.where(ends, NO_SCORE, sums), self.width)  # (B, K)
+        sums, indices = top_k(ops.where(ends, NO_SCORE, sums), self.width)  # (B, K)
         rows, tokens = (
-            ops.reshape(ops.take_along_axis(each, places, axis=1), (-1,)) for each in (rows, tokens)
+            ops.reshape(ops.take_along_axis(each, indices, axis=1), (-1,))
+            for each in (rows, tokens)
         )
         sums = ops.reshape(sums, (-1,))
         # The token of a beam that does not exist may lie outside of the vocabulary.
@@ -126,11 +127,11 @@ class PooledBeamSearch(RankedSearch):
         closed = ops.logical_or(found.done, found.ended)[:, None]
         sums = ops.where(closed, NO_SCORE, found.own["sums"][:, None] + gains)
         shape = (-1, width * count)
-        sums, places = top_k(ops.reshape(sums, shape), count)
-        places = ops.cast(places, "int32")
-        tokens = ops.take_along_axis(ops.reshape(tokens, shape), places, axis=1)
-        sentences = ops.arange(ops.shape(places)[0], dtype="int32")[:, None]
-        return sums, tokens, sentences * width + places // count
+        sums, indices = top_k(ops.reshape(sums, shape), count)
+        indices = ops.cast(indices, "int32")
+        tokens = ops.take_along_axis(ops.reshape(tokens, shape), indices, axis=1)
+        sentences = ops.arange(ops.shape(indices)[0], dtype="int32")[:, None]
+        return sums, tokens, sentences * width + indices // count
 
     def _pool(
         self,
@@ -144,16 +145,16 @@ class PooledBeamSearch(RankedSearch):
         """The pool after this step: tokens `(B·K, 1 + L)`, scores `(B·K,)`, the best first."""
         length = ops.shape(found.tokens)[1]
         here = ops.arange(length, dtype="int32") == position + 1
-        texts = ops.take(found.tokens, rows, axis=0)  # (B, K, 1 + L)
-        texts = ops.where(here, tokens[..., None], texts)
+        pooled = ops.take(found.tokens, rows, axis=0)  # (B, K, 1 + L)
+        pooled = ops.where(here, tokens[..., None], pooled)
         if "pool" in found.own:
-            before = ops.reshape(found.own["pool"], ops.shape(texts))
-            texts = ops.concatenate([before, texts], axis=1)
+            before = ops.reshape(found.own["pool"], ops.shape(pooled))
+            pooled = ops.concatenate([before, pooled], axis=1)
             before = ops.reshape(found.own["scores"], ops.shape(ended))
             ended = ops.concatenate([before, ended], axis=1)  # (B, 2K)
-        scores, places = top_k(ended, self.width)
-        texts = ops.take_along_axis(texts, ops.cast(places, "int32")[..., None], axis=1)
-        return ops.reshape(texts, (-1, length)), ops.reshape(scores, (-1,))
+        scores, indices = top_k(ended, self.width)
+        pooled = ops.take_along_axis(pooled, ops.cast(indices, "int32")[..., None], axis=1)
+        return ops.reshape(pooled, (-1, length)), ops.reshape(scores, (-1,))
 
     def done(self, found: Found) -> Tensor:
         bounds, scores = (

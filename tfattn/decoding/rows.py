@@ -50,10 +50,10 @@ def loop_over_open_rows(
         for tensor, past in zip(changing, is_past, strict=True)
     ]
 
-    def any_open(position: Tensor, places: Tensor, results: Any, rows: Any) -> Tensor:
-        return (position < until) & (tf.size(places) > 0)
+    def any_open(position: Tensor, indices: Tensor, results: Any, rows: Any) -> Tensor:
+        return (position < until) & (tf.size(indices) > 0)
 
-    def advance_open_rows(position: Tensor, places: Tensor, results: Any, rows: Any) -> Any:
+    def advance_open_rows(position: Tensor, indices: Tensor, results: Any, rows: Any) -> Any:
         found, changing, constants = rows
         past_length = _past_length(position, length) if any(is_past) else length
         changing = resized_pasts(changing, [past_length if past else None for past in is_past])
@@ -62,7 +62,7 @@ def loop_over_open_rows(
         )
         results = tf.nest.map_structure(
             lambda result, row: (
-                tf.tensor_scatter_nd_update(result, places, row) if row.shape.rank else row
+                tf.tensor_scatter_nd_update(result, indices, row) if row.shape.rank else row
             ),
             results,
             (found, resized_pasts(changing, full_lengths) if keep else ()),
@@ -72,11 +72,11 @@ def loop_over_open_rows(
             lambda row: tf.gather(row, open_rows) if row.shape.rank else row,
             (found, changing, constants),
         )
-        return position, tf.gather(places, open_rows), results, rows
+        return position, tf.gather(indices, open_rows), results, rows
 
-    places = tf.range(tf.size(found.done))[:, None]
+    indices = tf.range(tf.size(found.done))[:, None]
     results = (found, changing if keep else ())
-    begun = (position, places, results, (found, changing, constants))
+    begun = (position, indices, results, (found, changing, constants))
     *shapes, (found_shapes, _, constant_shapes) = tf.nest.map_structure(_shape_in_loop, begun)
     changing_shapes = tuple(map(_shape_in_loop, changing, is_past))
     invariants = (*shapes, (found_shapes, changing_shapes, constant_shapes))

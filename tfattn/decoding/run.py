@@ -30,17 +30,17 @@ class RowError(ValueError):
 
     Args:
         before, after: the message around the name of the row.
-        place: index of the row in its batch.
+        index: index of the row in its batch.
         row: name of the row.
     """
 
-    def __init__(self, before: str, place: int, after: str, row: str | None = None):
-        super().__init__(f"{before} {row or f'row {place}'} {after}")
-        self.before, self.place, self.after = before, place, after
+    def __init__(self, before: str, index: int, after: str, row: str | None = None):
+        super().__init__(f"{before} {row or f'row {index}'} {after}")
+        self.before, self.index, self.after = before, index, after
 
     def of_row(self, row: str) -> "RowError":
         """The error with another name for the row."""
-        return RowError(self.before, self.place, self.after, row)
+        return RowError(self.before, self.index, self.after, row)
 
 
 class Key(NamedTuple):
@@ -155,13 +155,13 @@ class Run:
             ("has_nan", "step", self.step, no_nan, "has NaN"),
             ("stuck", "rules", self.search.rules, "leave each row a token to write;", "has none"),
         ):
-            places = np.flatnonzero(to_numpy(report[name]))
-            if value and len(places):
-                written = int(to_numpy(report["written"])[places[0]])
+            rows = np.flatnonzero(to_numpy(report[name]))
+            if value and len(rows):
+                written = int(to_numpy(report["written"])[rows[0]])
                 after = f"after {written} tokens" if written else "at the first step"
                 raise RowError(
                     f"{type(self.search).__name__}: `{argument}` must {expected}",
-                    int(places[0]),
+                    int(rows[0]),
                     f"{has} {after}. Received: {argument}={value!r}",
                 )
 

@@ -71,7 +71,7 @@ class StateLayout:
             if path in self._changing:
                 _check_alike(self._leaves[path], leaf)
             elif leaf is not before[path] and (path in self._constant or leaf != before[path]):
-                expected = "change only tensors, and only those that its first step changed"
+                expected = "change only in the tensors that the first step changed"
                 _checks.fail("step", "state", expected, leaf)
         return [after[path] for path in self._changing]
 

@@ -62,7 +62,7 @@ def _pieces(tokens: Iterator[int], vocabulary: Any) -> Iterator[str]:
     """The text in pieces that the next token leaves unchanged.
 
     A token may change the end of the preceding text: it completes a character with missing bytes,
-    or the tokenizer joins the two. A vocabulary names in `changing_end` how many characters later
+    or the tokenizer joins the two. A vocabulary's `changing_end` counts the characters that later
     tokens may change.
     """
     known, given, before = [], "", ""

@@ -80,8 +80,8 @@ def with_step(
         beams: the new entries of each beam, `(B·K,)`, by name.
     """
     _, length, per_beam = trace["kept"].shape
-    places, num_beams = ops.shape(candidates.tokens)[1], chosen.shape[1]
-    kept = token_mask(chosen, ops.ones_like(chosen, dtype="bool"), places)
+    num_candidates, num_beams = ops.shape(candidates.tokens)[1], chosen.shape[1]
+    kept = token_mask(chosen, ops.ones_like(chosen, dtype="bool"), num_candidates)
     kept = ops.logical_and(kept, candidates.scores > _NO_SCORE)
     exists = ops.logical_and(candidates.scores > _NO_SCORE, candidates.scores < float("inf"))
     new = {
@@ -91,7 +91,7 @@ def with_step(
         "kept": kept,
     }
     # The first step has the candidates of only one beam.
-    rest = [[0, 0], [0, num_beams * per_beam - places]]
+    rest = [[0, 0], [0, num_beams * per_beam - num_candidates]]
     for name, empty in (("candidate_tokens", 0), ("candidate_scores", _NO_SCORE), ("kept", False)):
         padded = ops.pad(new[name], rest, constant_values=empty)
         new[name] = ops.reshape(padded, (-1, per_beam))

@@ -45,7 +45,7 @@ def translate(
         source_vocabulary, target_vocabulary: such as `tfattn.data.Vocabulary`.
         search: `GreedySearch`, `BeamSearch`, `Sampling`, or another `tfattn.decoding.Search`; for
             example `BeamSearch(num_beams=5, rules=[...])`, where rules with a row for each sentence
-            are in the order of `sentences`. All batches are drawn from one `seed`.
+            are in the order of `sentences`. `Sampling` seeds all batches once.
             Defaults to `GreedySearch()`.
         batch_size: positive int, the most sentences at a time.
         max_length: positive int, the most tokens to write for a sentence. Defaults to
@@ -176,15 +176,15 @@ def _hypotheses(
     counts = collections.Counter(ids.shape for ids in arrays)
     for batch, ids in zip(groups, arrays, strict=True):
         max_lengths = max_length or limits_of(model, ids)
-        places = [*batch, *[batch[-1]] * (len(ids) - len(batch))]
+        indices = [*batch, *[batch[-1]] * (len(ids) - len(batch))]
         state = encoded(model, ids, int(np.max(max_lengths)), rules, counts[ids.shape])
-        of_batch = search.of_sentences(places)
+        of_batch = search.of_sentences(indices)
         try:
             found = of_batch(
                 model.step, state, len(ids), max_lengths, **special_ids(target_vocabulary)
             )
         except RowError as error:
-            raise error.of_row(f"sentences[{places[error.place]}]") from None
+            raise error.of_row(f"sentences[{indices[error.index]}]") from None
         for i, each in zip(batch, _by_sentence(found), strict=False):
             hypotheses[i] = each
         done += len(batch)

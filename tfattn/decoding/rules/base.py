@@ -156,9 +156,9 @@ def token_counts(ids: Tensor, where: Tensor, size: int | Tensor) -> Tensor:
     where = ops.logical_and(where, ops.logical_and(ids >= 0, ids < size))
     row = ops.broadcast_to(ops.arange(rows, dtype="int32")[:, None], (rows, count))
     # An id that is not selected adds 0 to token 0, so that every index is inside the table.
-    places = ops.stack([row, ops.where(where, ids, 0)], axis=-1)  # (R, N, 2)
+    indices = ops.stack([row, ops.where(where, ids, 0)], axis=-1)  # (R, N, 2)
     return ops.scatter(
-        ops.reshape(places, (-1, 2)),
+        ops.reshape(indices, (-1, 2)),
         ops.reshape(ops.cast(where, "float32"), (-1,)),
         (rows, size),
     )
@@ -209,10 +209,10 @@ def check_room(
     needed, limits = np.broadcast_arrays(needed, limits)
     short = np.flatnonzero(limits < needed)
     if len(short):
-        place = short[0]
-        where = f" for {row.format(place)}" if needed.ndim else ""
-        expected = f"be at least {needed.flat[place]}{where}, for {reason}"
-        _checks.fail(who, "max_length", expected, int(limits.flat[place]))
+        index = short[0]
+        where = f" for {row.format(index)}" if needed.ndim else ""
+        expected = f"be at least {needed.flat[index]}{where}, for {reason}"
+        _checks.fail(who, "max_length", expected, int(limits.flat[index]))
 
 
 def check_ids_below(who: str, argument: str, table: np.ndarray, size: int) -> None:

@@ -72,8 +72,8 @@ class TargetPrefix(Rule):
             expected = f"hold the end token, {ids.end_id}, only as the last token of a sequence"
             row = self.tokens[wrong][0] if self.per_row else self.tokens
             _checks.fail("TargetPrefix", "tokens", expected, row.tolist())
-        places = np.arange(1, given.shape[-1] + 1)
-        return np.max(np.where(given, places, 0), axis=-1), "the tokens of TargetPrefix"
+        lengths = np.arange(1, given.shape[-1] + 1)
+        return np.max(np.where(given, lengths, 0), axis=-1), "the tokens of TargetPrefix"
 
     def _given(self, ids: Ids) -> np.ndarray:
         """bool, whether each entry of the table is a required token."""

@@ -47,9 +47,9 @@ class ForbiddenTokens(Rule):
         self, logits: Tensor, tokens: Tensor, position: Tensor, state: tuple[()]
     ) -> tuple[Tensor, tuple[()]]:
         rows, (count, width) = ops.shape(tokens)[0], ops.shape(self.tokens)
-        place = position + ops.arange(width - 1, dtype="int32") - (width - 2)  # (P - 1,)
-        before = ops.take(tokens, ops.maximum(place, 0), axis=1)  # (R, P - 1)
-        before = ops.where(place >= 1, before, NO_TOKEN - 1)
+        positions = position + ops.arange(width - 1, dtype="int32") - (width - 2)  # (P - 1,)
+        before = ops.take(tokens, ops.maximum(positions, 0), axis=1)  # (R, P - 1)
+        before = ops.where(positions >= 1, before, NO_TOKEN - 1)
         wanted = self.tokens[None, :, :-1]  # (1, N, P - 1)
         same = ops.logical_or(wanted == NO_TOKEN, wanted == before[:, None])
         ids = ops.broadcast_to(self.tokens[:, -1], (rows, count))

@@ -79,12 +79,12 @@ class NoRepeatNgrams(Rule):
     def adjust(
         self, logits: Tensor, tokens: Tensor, position: Tensor, state: tuple[()]
     ) -> tuple[Tensor, tuple[()]]:
-        place = ops.arange(ops.shape(tokens)[1], dtype="int32")
+        positions = ops.arange(ops.shape(tokens)[1], dtype="int32")
         # A token is forbidden at `position + 1` if it already follows the same n - 1 tokens.
-        same = ops.logical_and(place >= self.size, place <= position)  # (L,)
+        same = ops.logical_and(positions >= self.size, positions <= position)  # (L,)
         same = ops.broadcast_to(same, ops.shape(tokens))
         for back in range(1, self.size):
-            before = ops.take(tokens, ops.maximum(place - back, 0), axis=1)
+            before = ops.take(tokens, ops.maximum(positions - back, 0), axis=1)
             last = ops.take(tokens, ops.maximum(position + 1 - back, 0), axis=1)
             same = ops.logical_and(same, before == last[:, None])
         forbidden = token_mask(tokens, same, ops.shape(logits)[1])
@@ -93,5 +93,7 @@ class NoRepeatNgrams(Rule):
 
 def _written(tokens: Tensor, position: Tensor) -> Tensor:
     """bool `(R, L)`, the positions of written tokens, without the begin token."""
-    place = ops.arange(ops.shape(tokens)[1], dtype="int32")
-    return ops.broadcast_to(ops.logical_and(place >= 1, place <= position), ops.shape(tokens))
+    positions = ops.arange(ops.shape(tokens)[1], dtype="int32")
+    return ops.broadcast_to(
+        ops.logical_and(positions >= 1, positions <= position), ops.shape(tokens)
+    )

@@ -171,9 +171,9 @@ def _ends_with(tokens: Tensor, position: Tensor, phrases: Tensor, max_count: int
     """
     found = [ops.zeros_like(phrases[:, :, 0])]
     for count in range(1, max_count + 1):
-        place = position + ops.arange(1 - count, 1, dtype="int32")  # (count,)
-        last = ops.take(tokens, ops.maximum(place, 0), axis=1)  # (R, count)
-        last = ops.where(place >= 1, last, NO_TOKEN - 1)
+        positions = position + ops.arange(1 - count, 1, dtype="int32")  # (count,)
+        last = ops.take(tokens, ops.maximum(positions, 0), axis=1)  # (R, count)
+        last = ops.where(positions >= 1, last, NO_TOKEN - 1)
         same = ops.all(phrases[:, :, :count] == last[:, None], axis=-1)  # (R, C)
         found.append(count * ops.cast(same, "int32"))
     return ops.stack(found, axis=-1)
