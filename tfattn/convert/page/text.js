@@ -69,7 +69,7 @@ attention off to see what the translation needs it for.",
     walk: "One number, step by step",
     walkHelp: {
       transformer: ({ query, head, size, place }) => `${head}: feature ${place} of the output for \
-the query “${query}”. A query and a key have ${size} features; their dot product is a score. \
+the query “${query}”. A query and a key have ${size} features each; their dot product is a score. \
 Scores are divided by √${size}, hidden keys get −∞, and the softmax turns scores into weights that \
 sum to 1. The output is the weighted mean of the values.`,
       recurrent: ({ query, size, place }) => `Feature ${place} of the context for the step that \
