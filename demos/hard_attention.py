@@ -50,10 +50,10 @@ options.out.mkdir(parents=True, exist_ok=True)
 # The task
 # --------
 # Six cards lie on a table, each of another color, in any order; on each is a digit from 0 to 5.
-# Asked for a color, say the digit of that card. A key is how the card looks (its color and some
-# noise), the value its digit, the query the name of a color. Names and looks are different
-# vectors: which name goes with which look is to be learned, from right digits alone. Who picks a
-# card blindly is right in 1/6 + 5/6 · 1/6 = 31 % of all cases.
+# The query names a color, and the answer is the digit of that card. A key is how the card looks
+# (its color and some noise), the value its digit. Names and looks are different vectors: the model
+# has to learn which name belongs to which look, from correct digits alone. A blind pick is right in
+# 1/6 + 5/6 · 1/6 = 31% of all cases.
 CARDS, WIDTH = 6, 16
 random = np.random.default_rng(options.seed)
 names = random.normal(size=(CARDS, WIDTH)) / WIDTH**0.5  # of length 1, or about
@@ -76,7 +76,8 @@ def deal(count):
 # Soft
 # ----
 # The weights :math:`p` are the softmax of :math:`q W k`, the pooled value :math:`\sum_i p_i v_i`,
-# and a linear layer, ``speak``, says the digit. All is smooth, so the cross-entropy has a gradient.
+# and a linear layer, ``speak``, predicts the digit. Each step is differentiable, so the
+# cross-entropy has a gradient.
 def soft(weights, values, digits):
     """Losses `(B,)` under weights `(B, S)`."""
     pooled = tf.linalg.matvec(values, weights, transpose_a=True)  # (B, 6)
@@ -125,7 +126,7 @@ def straight_through(weights, values, digits):
 # Each kind starts from the same weights and sees the same cards. Asked about new ones, the two hard
 # ones pick the card of the greatest weight. All three learn the task, the score function a little
 # later: it sees the value of one card at a time, and most of its picks at the start are wrong. (At
-# step 0 all are below the blind pick, which at least says the digit that it sees.)
+# step 0 all are below the blind pick, which at least answers with the digit that it sees.)
 STEPS, EVERY = 200, 10
 kinds = {"soft": soft, "score function": score_function, "straight-through": straight_through}
 curves, examples = {}, {}

@@ -199,8 +199,8 @@ figure
 # Heads that share the work
 # -------------------------
 # One head has to divide its weight between the two letters. It gets their mean, and from a mean it
-# can only guess which letter was which. Its 71 % are measured after eight epochs, while its loss is
-# still falling; after 40 epochs it reaches 82 % to 83 % (three seeds). Two heads reach 100 % within
+# can only guess which letter was which. Its 71% are measured after eight epochs, while its loss is
+# still falling; after 40 epochs it reaches 82% to 83% (three seeds). Two heads reach 100% within
 # eight. Of two heads, one looks at the letter before and the other at the marked one. The falling
 # loss alone leads them there; which head takes which work is left to chance. The star is the mark.
 row = int(np.argmax(marked[held_out] == 4))
