@@ -172,10 +172,10 @@ figure
 #
 # The one weight is as good as statistics, on larger sets too. The Transformer is better than that,
 # and this is not an error: it has learned that the quantities are around 0, with standard
-# deviation 1, and moves its answers a little towards 0. Who knows that beforehand adds one more measurement to
-# each set, :math:`0 \pm 1`, and reaches the least error that there is: the last bars. The mean with
-# a network behind it does not reach that. It is worse than the one weight, most of all on larger
-# sets.
+# deviation 1, and moves its answers a little towards 0. Who knows that beforehand adds one more
+# measurement to each set, :math:`0 \pm 1`, and reaches the least possible error: the last bars.
+# The mean with a network behind it does not reach that. It is worse than the one weight, most of
+# all on larger sets.
 larger, larger_real, larger_truth = measure(2000, most=48)
 parts = {
     "sorted, as learned": ([new, new_real], truth),
