@@ -145,7 +145,10 @@ def of_page(language: str, name: str) -> Iterator[str]:
         elif title in QUESTIONS:
             for box in part.findall(nodes.container):
                 answer = f"<summary>{ANSWER[language]}</summary>{rendered(box[1:])}"
-                question = f'<div class="question">{rendered(box[:1])}</div>'
+                asked = box[:1]  # the title, or what stands before a box that is titled "Answer"
+                if box[0].astext() == ANSWER[language]:
+                    asked = part.children[part.index(box) - 1 : part.index(box)]
+                question = f'<div class="question">{rendered(asked)}</div>'
                 yield slide(heading, f"{question}<details>{answer}</details>")
         elif title not in LEFT_OUT.split("|"):
             yield from of_section(language, path, heading, part)

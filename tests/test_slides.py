@@ -61,7 +61,10 @@ def test_each_deck_has_its_title_drawing_formula_and_the_questions_of_its_pages(
         second = deck.split("<section")[2]
         assert "data:image/svg+xml;base64," in second and "<math" in second, lesson
         assert "problematic" not in deck and "system-message" not in deck, lesson
-        asked += deck.count("<details>")
+        questions = re.findall(r'<div class="question">(.*?)</div>', deck, re.DOTALL)
+        assert all(len(re.sub("<.*?>", "", each).strip()) > 10 for each in questions), lesson
+        assert deck.count("<details>") == len(questions)
+        asked += len(questions)
     folder = ROOT / ("demos" if language == "en" else "docs/zh/tutorials")
     texts = [path.read_text("utf-8") for path in folder.iterdir() if path.suffix in (".py", ".md")]
     assert asked == sum(len(re.findall(r"\.\. dropdown::|\{dropdown\}", text)) for text in texts)
