@@ -34,7 +34,7 @@ def long_description(text: str, url: str, version: str) -> str:
 
 if __name__ == "__main__":
     config = configparser.ConfigParser()
-    config.read(HERE / "setup.cfg")
+    config.read(HERE / "setup.cfg", encoding="utf-8")
     publisher = config["publisher"]
     package = (HERE / "tfattn" / "__init__.py").read_text(encoding="utf-8")
     setup(
