@@ -3,7 +3,6 @@
 import gc
 import pathlib
 import re
-import resource
 
 import keras
 import numpy as np
@@ -262,6 +261,7 @@ def most_calls(shapes, calls_a_trace):
 
 
 def megabytes():
+    resource = pytest.importorskip("resource")  # which Windows lacks
     gc.collect()
     statm = pathlib.Path("/proc/self/statm")
     if statm.exists():
