@@ -108,7 +108,7 @@ def to_keras_hub(layer: keras.layers.Layer) -> keras.layers.Layer:
 
 
 def _keras_hub(who: str) -> ModuleType:
-    return _optional.find("keras_hub", "bench", f"tfattn.convert.{who}")
+    return _optional.find("keras_hub", "hub", f"tfattn.convert.{who}")
 
 
 def _encoder_from_hub(who: str, layer: Any) -> TransformerEncoderBlock:
