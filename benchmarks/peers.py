@@ -6,7 +6,6 @@ So what else the machine does slows all, and they share no memory and no threads
 import contextlib
 import json
 import re
-import resource
 import statistics
 import subprocess
 import sys
@@ -160,6 +159,8 @@ def process_memory() -> float:
     # On Linux `ru_maxrss` is no less than that of the process which started this one.
     if status.exists():
         return int(re.search(r"VmHWM:\s*(\d+) kB", status.read_text())[1]) * 1024 / 1e9
+    import resource  # which Windows lacks
+
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e9
 
