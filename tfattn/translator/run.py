@@ -22,7 +22,7 @@ BLEU_EVERY = 5  # epochs
 
 
 class Run:
-    """One training, from its options to its model.
+    """One training run, from its options to its model.
 
     Args:
         options: result of `arguments.parse`; `epochs` is set to the number of epochs to train.
@@ -225,16 +225,16 @@ class _Table(keras.callbacks.Callback):
 
 
 def keep_freed_memory() -> None:
-    """Has the C library of Linux, glibc, keep the memory of freed arrays for new arrays.
+    """Makes glibc, the C library of Linux, keep the memory of freed arrays for new arrays.
 
     By default it returns large arrays to the system, and gets them back as pages of zeros in every
-    training step. Variables of the environment that begin with MALLOC_ take precedence.
+    training step. Environment variables that begin with MALLOC_ take precedence.
     """
     if sys.platform != "linux" or any(name.startswith("MALLOC_") for name in os.environ):
         return
     library = ctypes.CDLL(None)
     if hasattr(library, "mallopt"):  # musl has none
-        # M_MMAP_THRESHOLD, M_TRIM_THRESHOLD and M_TOP_PAD of malloc.h. Older versions refuse more
-        # than 32 MiB as the first, and keep what they have.
+        # M_MMAP_THRESHOLD, M_TRIM_THRESHOLD and M_TOP_PAD of malloc.h. Older versions reject an
+        # M_MMAP_THRESHOLD above 32 MiB and keep the current one.
         for parameter, value in ((-3, 32 << 20), (-3, 1 << 30), (-1, 1 << 30), (-2, 64 << 20)):
             library.mallopt(parameter, value)
