@@ -66,7 +66,7 @@ def test_the_package_loads_no_program_and_no_module_without_layers():
 def test_the_exercises_are_a_program(tmp_path):
     done = python("-m", "tfattn.exercises", "hint", "merge_heads", folder=tmp_path, warm=True)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == "1/2  It undoes split_heads, in the other order.\n"
+    assert done.stdout == "1/2  It inverts split_heads, last step first.\n"
 
 
 @pytest.mark.parametrize("terminal", [False, True])
@@ -90,7 +90,7 @@ def test_a_program_needs_no_standard_error(monkeypatch):
     monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL", raising=False)
     command = "[sys.executable, '-m', 'tfattn.exercises', 'hint', 'merge_heads']"
     code = f"import os, sys; os.close(2); os.execv(sys.executable, {command})"
-    assert printed("-c", code) == "1/2  It undoes split_heads, in the other order.\n"
+    assert printed("-c", code) == "1/2  It inverts split_heads, last step first.\n"
 
 
 def test_the_package_prints_its_commands_and_the_versions_of_what_it_uses(tmp_path):

@@ -21,7 +21,7 @@ from tfattn.translator.folder import Folder, fingerprint
 def test_a_saved_model_gives_what_the_model_gives(out, loaded, capsys):
     import tensorflow as tf
 
-    assert not loaded[0].compiled  # the optimizer of a PyTorch run exists on that backend only
+    assert not loaded[0].compiled
     translator("export", "--to", "saved_model", *OUT)
     assert capsys.readouterr().out == "saved_model: here/and/there/saved_model\n"
     served = tf.saved_model.load(out / "saved_model")

@@ -197,7 +197,7 @@ def _beams(rng: np.random.Generator) -> Cases:
         Text("Sort all K · V of them together, flattened.", "把全部 K · V 个展平，一起排序。"),
         Text(
             "`divmod(index, V)` splits a flat index.",
-            "`divmod(place, V)` 把展平后的下标拆开。",
+            "`divmod(index, V)` 把展平后的下标拆开。",
         ),
     ),
     draw=_beams,

@@ -124,7 +124,7 @@ class Folder:
                 f'Delete "model_file" in {self.record} to use it nevertheless.'
             )
         try:
-            # Not compiled: the optimizer of a PyTorch run exists on that backend only.
+            # Not compiled: an older run has its optimizer, and a PyTorch run that of its backend.
             model = keras.models.load_model(self.model, compile=False)
         except Exception as error:  # a damaged file raises errors of any kind
             first = (str(error).strip().splitlines() or [""])[0][:200]
