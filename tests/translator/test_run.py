@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from tests.translator.command import TOY, result, translator, write_corpus, write_weights
-from tfattn import data
+from tfattn import data, training
 from tfattn.translator import translating
 from tfattn.translator.arguments import parse
 from tfattn.translator.curriculum import KINDS
 from tfattn.translator.folder import Folder
 from tfattn.translator.presets import MODELS, PRESETS, Phase
-from tfattn.translator.run import Run, keep_freed_memory
+from tfattn.translator.run import Run, _compile, keep_freed_memory
 
 pytestmark = pytest.mark.usefixtures("dense_path")
 
@@ -186,6 +186,14 @@ def test_the_model_to_begin_with_is_loaded_once_and_before_the_training(
     resumed = run_of(PAIRS, PAIRS, *options, "--resume")
     assert resumed._compiled_model() is model and len(loaded) == 2
     assert [each.words for each in resumed.vocabularies] == [each.words for each in words]
+
+
+@pytest.mark.parametrize("backend, compiled", [("jax", True), ("tensorflow", False)])
+def test_the_training_step_is_compiled_on_jax_alone(backend, compiled, monkeypatch):
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+    monkeypatch.setattr(keras.backend, "backend", lambda: backend)
+    _compile(model, keras.optimizers.Adam(), training.MaskedCrossentropy)
+    assert model.jit_compile is compiled
 
 
 def test_memory_is_kept_unless_the_environment_says_how(monkeypatch):
