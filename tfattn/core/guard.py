@@ -12,7 +12,11 @@ import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import keras
+import numpy as np
 from keras import ops
+
+from tfattn.core.engine import devices
 
 
 def zero_hidden(tokens: Any, seen: Any) -> Any:
@@ -30,6 +34,8 @@ def zero_nonfinite_padding(tokens: Any, mask: Any) -> Any:
 
     Its outputs are not used, but its gradients would spread.
     """
+    if known_finite(tokens):
+        return tokens
     mask = ops.expand_dims(ops.cast(mask, "bool"), -1)  # (B, T, 1)
     return ops.where(ops.logical_or(mask, ops.isfinite(tokens)), tokens, 0.0)
 
@@ -41,14 +47,19 @@ def set_aside(*tokens: Any) -> tuple[Any, ...]:
     Args:
         tokens: `(B, S, D)` or `(B, G, S, D)`.
     Returns:
-        The tokens, with zeros where any of them is not finite, and the bool `kept` for `put_back`.
+        The tokens, with zeros where any of them is not finite, and the bool `kept` for `put_back`;
+        None if nothing was replaced.
     """
+    if known_finite(*tokens):
+        return *tokens, None
     kept = functools.reduce(ops.logical_and, [_finite(x) for x in tokens])
     return *(ops.where(kept, x, 0.0) for x in tokens), kept
 
 
 def put_back(kept: Any, *tokens: Any) -> tuple[Any, ...]:
     """The projected tokens, perhaps split into heads, with NaN where they were set aside."""
+    if kept is None:
+        return tokens
     heads = len(tokens[0].shape) - len(kept.shape)
     kept = ops.expand_dims(kept, 1) if heads else kept
     return tuple(ops.where(kept, x, float("nan")) for x in tokens)
@@ -84,6 +95,19 @@ def guard(query: Any, key: Any, value: Any, sees: Callable[[Any], Any]) -> Guard
         poisoned,
         kept,
     )
+
+
+def known_finite(*tokens: Any) -> bool:
+    """Whether all tokens are finite, if they can be read: in eager TensorFlow on a CPU.
+
+    There an operation takes longer than reading a small tensor, and rules 1 and 2 need many.
+    """
+    if keras.backend.backend() != "tensorflow":
+        return False
+    import tensorflow as tf
+
+    can_read = tf.executing_eagerly() and devices.kind(tokens[0]) == "cpu"
+    return can_read and all(np.isfinite(ops.convert_to_numpy(x)).all() for x in tokens)
 
 
 def _finite(tokens: Any) -> Any:

@@ -8,7 +8,7 @@ from keras import ops
 from tfattn._types import Tensor
 from tfattn.core import pairs, products, softmax
 from tfattn.core.call import AttentionCall
-from tfattn.core.guard import guard
+from tfattn.core.guard import guard, known_finite
 from tfattn.core.scores import facts_of
 
 
@@ -25,7 +25,8 @@ def run(
             some = ops.logical_and(visible, ops.expand_dims(nonfinite, -2))
             return ops.any(some, axis=-1, keepdims=True)
 
-        query, key, value, *_ = guard(query, key, value, sees)
+        if not known_finite(key, value):
+            query, key, value, *_ = guard(query, key, value, sees)
     scores = call.score(query, key, *call.parameters)  # (..., T, S)
     # float32 or wider up to the weights: half precision has too few digits for an exponent.
     scores = ops.cast(scores, keras.backend.result_type(scores.dtype, "float32"))
