@@ -34,8 +34,6 @@ def zero_nonfinite_padding(tokens: Any, mask: Any) -> Any:
 
     Its outputs are not used, but its gradients would spread.
     """
-    if known_finite(tokens):
-        return tokens
     mask = ops.expand_dims(ops.cast(mask, "bool"), -1)  # (B, T, 1)
     return ops.where(ops.logical_or(mask, ops.isfinite(tokens)), tokens, 0.0)
 
