@@ -215,6 +215,14 @@ def move_ids(**ids):
     return changed
 
 
+def poison(folder):
+    numpy = pytest.importorskip("safetensors.numpy")
+    state = numpy.load_file(folder / "model.safetensors")
+    numpy.save_file(
+        {name: np.nan * array for name, array in state.items()}, folder / "model.safetensors"
+    )
+
+
 CONFIG, SETTINGS, TOKENS = "config.json", "generation_config.json", "tokenizer_config.json"
 DAMAGE = {
     "other end": (change(CONFIG, eos_token_id=5), "`eos_token_id` must be 0, as in vocab.json"),
@@ -240,8 +248,18 @@ DAMAGE = {
     "a list": (fill(SETTINGS, b"[]"), "`generation_config.json` must contain a JSON object"),
     "deep": (fill("vocab.json", b"[" * 10**5), "`vocab.json` must contain a JSON object"),
     "cut weights": (cut("model.safetensors"), "`model.safetensors` must be a file of weights"),
-    "cut pieces": (cut("source.spm"), "`model` must be a sentencepiece model, as bytes"),
-    "no bytes": (fill("source.spm", b""), "`model` must be a sentencepiece model, as bytes"),
+    "cut pieces": (cut("source.spm"), "source.spm with vocab.json: MarianVocabulary: `model` must"),
+    "no bytes": (fill("target.spm", b""), "target.spm with vocab.json: MarianVocabulary: `model`"),
+    "another end": (
+        change(SETTINGS, eos_token_id=[0, 5]),
+        "`eos_token_id` must be 0 in generation",
+    ),
+    "another begin": (
+        change(SETTINGS, decoder_start_token_id=5),
+        "`decoder_start_token_id` must be",
+    ),
+    "another last": (change(SETTINGS, forced_eos_token_id=7), "`forced_eos_token_id` must be 0 in"),
+    "NaN": (poison, "`weights` must be finite numbers. Received: weights='"),
     "other model": (change(CONFIG, model_type="bart"), "`model_type` must be 'marian'"),
     "text": (change(CONFIG, vocab_size="9"), "`vocab_size` must be a positive integer"),
     "no id": (change(CONFIG, pad_token_id=None), "`pad_token_id` must be an integer"),

@@ -10,6 +10,7 @@ from tests.translator.command import status
 from tfattn.translator.arguments import COMMANDS, EXPORTS, parse, parser
 from tfattn.translator.curriculum import KINDS
 from tfattn.translator.presets import MODELS, PRESETS
+from tfattn.translator.translating import search
 
 
 def test_the_help_names_every_command(ended, tmp_path, capsys):
@@ -53,10 +54,10 @@ def test_missing_options_come_from_the_preset(model):
 
 def test_missing_search_options_have_defaults():
     for command in ("train", "score", "translate"):
-        assert parse([command]).length_penalty == 1.0
+        assert search(parse([command, "--beam", "2"])).length_penalty == 1.0
         for given in (0.2, 0.0):
             options = ["--beam", "2", "--length-penalty", str(given)]
-            assert parse([command, *options]).length_penalty == given
+            assert search(parse([command, *options])).length_penalty == given
     drawn = parse(["translate", "--sample"])
     assert (drawn.temperature, drawn.seed) == (1.0, 0)
     drawn = parse(["translate", "--sample", "--temperature", "0.5", "--seed", "7"])
@@ -127,6 +128,8 @@ NEEDS_BEAM = "--length-penalty needs --beam K with K above 1"
         ("translate --n-best 2 --beam 2 --stream", "--n-best cannot be combined with --stream"),
         ("translate --stream --replace-unknown", "--replace-unknown cannot be combined with --st"),
         ("score --pairs lines --out a b", "--pairs needs a single folder in --out"),
+        ("score --pairs lines --beam 2", "--pairs cannot be combined with --beam or --tokenize"),
+        ("score --pairs lines --tokenize zh", "--pairs cannot be combined with --beam or --tok"),
         ("score --pairs lines --compare a", "--pairs cannot be combined with --compare"),
         ("translate --n-best 1", NEEDS_BEAMS),
         ("translate --n-best 3 --beam 2", NEEDS_BEAMS),
@@ -155,7 +158,7 @@ def test_missing_files_are_named(refused, tmp_path):
         said
         == "error: run/model.keras does not exist. Train first, or use --init to choose its folder."
     )
-    assert "lines.en: no such file" in refused("translate", "lines.en", folder=tmp_path)
+    assert "lines.en is not a file" in refused("translate", "lines.en", folder=tmp_path)
     assert "No such file or directory: 'lines'" in refused(
         "score", "--pairs", "lines", folder=tmp_path
     )

@@ -1,6 +1,7 @@
 """A published translator becomes a run: all commands work on it, and a training goes on from it."""
 
 import random
+import re
 
 import numpy as np
 import pytest
@@ -24,6 +25,7 @@ def imported(tmp_path_factory):
     write_published(folder / "published")
     languages = ("--languages", "en", "de")
     translator("import", folder / "published", *languages, "--out", folder / "run")
+    assert Folder(folder / "run").read_record()["settings"] == {"languages": ["en", "de"]}
     return folder
 
 
@@ -70,6 +72,20 @@ def test_a_run_is_not_written_over_and_a_damaged_folder_writes_nothing(imported,
     said = "load_marian: `config.json` must be in the folder."
     assert said in refused("import", tmp_path, "--out", tmp_path / "new", folder=tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_plain_text_and_a_page_are_refused(imported, refused, tmp_path):
+    run = ("--out", imported / "run")
+    said = "--raw: the model in .* reads and writes plain text already"
+    (tmp_path / "lines").write_text("lo\n", encoding="utf-8")
+    assert re.search(said, refused("translate", "lines", "--raw", *run, folder=tmp_path))
+    said = refused("export", "--to", "page", *run, folder=imported / "run")
+    assert "`source_vocabulary` must be one of Vocabulary, SubwordVocabulary" in said
+
+
+def test_the_languages_are_the_published_ones(imported, tmp_path):
+    translator("import", imported / "published", "--out", tmp_path / "run")
+    assert Folder(tmp_path / "run").read_record()["settings"] == {"languages": ["en", "fr"]}
 
 
 def test_an_import_that_failed_can_be_repeated(imported, refused, tmp_path, monkeypatch):

@@ -90,7 +90,8 @@ def test_the_result_contains_the_published_search(echoes, capsys):
     assert found["published"] == {"seed1": own} and not {"beam", "length_penalty"} & set(found)
     translator("score", "--out", *echoes, "--beam", 2)
     found = result(capsys.readouterr().out)
-    assert found["beam"] == 2 and "published" not in found
+    own["num_beams"] = 2
+    assert (found["published"], found["beam"]) == ({"seed1": own}, 2)
 
 
 @pytest.mark.parametrize("sentences, resamples", [(2, 200), (3, 133), (400, 1), (1, 400)])
@@ -100,6 +101,16 @@ def test_many_sentences_are_resampled_less_often(monkeypatch, sentences, resampl
     translations = [target for _, target in pairs]
     scores, found = scoring._scores(scoring._metrics("none"), translations, pairs, translations)
     assert all(f"|bs:{max(100, resamples)}|" in one for one in found.values()) and scores == SAME
+
+
+def test_an_interval_stays_within_the_scale():
+    # Without the only line of four words, BLEU is 0.
+    lines = [*11 * ["a"], "a b c d"]
+    scores, _ = scoring._scores(
+        scoring._metrics("none"), lines, list(zip(lines, lines, strict=True)), lines
+    )
+    low, high = scores["BLEU"]["interval"]
+    assert 0 <= low < scores["BLEU"]["score"] == high == 100
 
 
 @pytest.mark.parametrize("tokenize, bleu", [("zh", 100.0), ("char", 100.0), ("none", 0.0)])
@@ -225,6 +236,15 @@ def test_pairs_have_a_log_probability_each(echoes, tmp_path, monkeypatch, capsys
     (tmp_path / "pairs").write_text("a\tb\na b\n", encoding="utf-8")
     assert status("score", "--pairs", "pairs", "--out", "seed0") == 1
     said = "error: line 2 of pairs must be a sentence, a tab and its translation\n"
+    assert capsys.readouterr() == ("", said)
+
+    def too_long(*_):
+        raise ValueError("log_probabilities: `pairs[1]` must be short. Received: pairs[1]='b...'")
+
+    monkeypatch.setattr(scoring.decoding, "log_probabilities", too_long)
+    (tmp_path / "pairs").write_text("a\tb\nb\ta\n", encoding="utf-8")
+    assert status("score", "--pairs", "pairs", "--out", "seed0") == 1
+    said = "error: pairs: log_probabilities: line 2 must be short. Received: line 2='b...'\n"
     assert capsys.readouterr() == ("", said)
 
 

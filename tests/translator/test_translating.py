@@ -23,14 +23,24 @@ PUBLISHED = {"num_beams": 6, "length_penalty": 0.5, "early_stopping": True}
 
 @pytest.mark.parametrize("own", [None, {}, PUBLISHED])
 def test_a_published_search_is_used_unless_another_is_chosen(own):
-    options = types.SimpleNamespace(beam=None, length_penalty=1.0, min_length=7)
+    options = types.SimpleNamespace(beam=None, length_penalty=None, min_length=7)
     found = translating.search(options, own)
     assert type(found) is (PooledBeamSearch if own else GreedySearch)
     assert not own or {name: getattr(found, name) for name in own} == own
     assert [rule.length for rule in found.rules] == [7]
-    for beam, kind in ((1, GreedySearch), (3, BeamSearch)):
-        options = types.SimpleNamespace(beam=beam, length_penalty=1.0)
-        assert type(translating.search(options, own)) is kind
+
+
+def test_options_replace_arguments_of_a_published_search(tmp_path):
+    Folder(tmp_path).add_to_record(search=PUBLISHED)
+
+    def search(**options):
+        options = types.SimpleNamespace(**{"beam": None, "length_penalty": None, **options})
+        return translating.search(options, translating.published_search(options, [tmp_path]))
+
+    assert type(search(beam=1)) is GreedySearch
+    found = [search(), search(beam=3), search(beam=3, length_penalty=0.0)]
+    assert all(type(each) is PooledBeamSearch and each.early_stopping for each in found)
+    assert [(each.num_beams, each.length_penalty) for each in found] == [(6, 0.5), (3, 0.5), (3, 0)]
 
 
 def test_runs_with_different_published_searches_use_the_first_and_say_so(tmp_path, capsys):
@@ -39,7 +49,7 @@ def test_runs_with_different_published_searches_use_the_first_and_say_so(tmp_pat
         run.mkdir()
         Folder(run).add_to_record(**({"search": search} if search else {}))
     own, one, other, same = runs
-    options = types.SimpleNamespace(beam=None)
+    options = types.SimpleNamespace(beam=None, length_penalty=None)
     for paths, found in (([one, same], PUBLISHED), ([one], PUBLISHED), ([own, own], None)):
         assert translating.published_search(options, paths) == found
     assert translating.published_search(types.SimpleNamespace(beam=1), [one, other]) is None

@@ -17,6 +17,7 @@ from tfattn.decoding import GreedySearch, PooledBeamSearch
 from tfattn.models.transformer import Transformer
 
 _WHO = "load_marian"
+_GENERATION = "generation_config.json"
 _MOST_BYTES = 2**27  # of a file other than the weights
 _MOST_POSITIONS = 2**17
 # The entries of `tokenizer_config.json` and their defaults.
@@ -76,9 +77,13 @@ def load_marian(
     settings = _json(_WHO, folder, "tokenizer_config.json", {})
     _check_settings(config, generation, settings)
     vocabularies = _vocabularies(folder, config, settings)
+    _check_ids(config, generation)
     state = _weights(folder)
     _check_sizes(config, state)
     model = from_marian(state, config)
+    for variable in model.weights:
+        if not np.isfinite(np.array(variable)).all():
+            _checks.fail(_WHO, "weights", "be finite numbers", variable.path)
     if generation.get("bad_words_ids"):
         _forbid_padding(model, config["pad_token_id"] + 1, generation.get("renormalize_logits"))
     return model, *vocabularies
@@ -105,13 +110,20 @@ def marian_search(folder: str | os.PathLike[str]) -> GreedySearch | PooledBeamSe
     return GreedySearch() if given.get("num_beams", 1) == 1 else PooledBeamSearch(**given)
 
 
+def published_languages(folder: str | os.PathLike[str]) -> tuple[str, str] | None:
+    """The languages of source and target, if `tokenizer_config.json` names them."""
+    settings = _json(_WHO, Path(folder), "tokenizer_config.json", {})
+    source, target = settings.get("source_lang"), settings.get("target_lang")
+    return (source, target) if isinstance(source, str) and isinstance(target, str) else None
+
+
 def _read(who: str, folder: str | os.PathLike[str]) -> tuple[Path, dict[str, Any], dict[str, Any]]:
     """(Folder, configuration, settings of `generate`)."""
     folder = Path(_checks.path(who, "folder", folder))
     if not folder.is_dir():
         _checks.fail(who, "folder", "be a folder", str(folder), error=FileNotFoundError)
     config = _json(who, folder, "config.json")
-    return folder, config, _json(who, folder, "generation_config.json", config)
+    return folder, config, _json(who, folder, _GENERATION, config)
 
 
 def _bytes(who: str, folder: Path, name: str) -> bytes:
@@ -168,6 +180,15 @@ def _check_settings(
     weights.refuse(_WHO, "sp_model_kwargs", sampled, "sampling of subwords is not supported")
 
 
+def _check_ids(config: Mapping[str, Any], generation: Mapping[str, Any]) -> None:
+    """Raises if `generate` would use other special tokens than the vocabularies."""
+    for name in ("pad_token_id", "eos_token_id", "decoder_start_token_id", "forced_eos_token_id"):
+        wanted = config[name.removeprefix("forced_")]
+        if generation.get(name) not in (None, wanted):
+            expected = f"be {wanted} in {_GENERATION}, as in config.json"
+            _checks.fail(_WHO, name, expected, generation[name])
+
+
 def _check_unchanged(who: str, generation: Mapping[str, Any]) -> None:
     for name, neutral in _UNCHANGED.items():
         reason = "it is an option of decoding; see tfattn.rules"
@@ -185,7 +206,7 @@ def _vocabularies(
     ]
     files = ["source.spm", "target.spm"]
     source, target = (
-        _vocabulary(_bytes(_WHO, folder, file), _json(_WHO, folder, table), table, size, settings)
+        _vocabulary(folder, file, table, size, settings)
         for file, table, size in zip(files, tables, sizes, strict=True)
     )
     for name, index in (("pad_token_id", target.begin_id), ("eos_token_id", target.end_id)):
@@ -195,9 +216,10 @@ def _vocabularies(
 
 
 def _vocabulary(
-    pieces: bytes, table: dict[str, Any], name: str, size: int, settings: Mapping[str, Any]
+    folder: Path, file: str, name: str, size: int, settings: Mapping[str, Any]
 ) -> MarianVocabulary:
-    """A vocabulary, from a sentencepiece model and the table in the file `name`."""
+    """A vocabulary, from the sentencepiece model in `file` and the table in `name`."""
+    pieces, table = _bytes(_WHO, folder, file), _json(_WHO, folder, name)
     ids = list(table.values())
     is_other = len(ids) != size or set(map(type, ids)) != {int}
     if is_other or sorted(ids) != list(range(size)):
@@ -214,7 +236,10 @@ def _vocabulary(
     unknown, begin, end = found
     words[begin] = "<bos>"  # Marian decodes from its padding token
     clean_up = bool(settings.get("clean_up_tokenization_spaces"))
-    return MarianVocabulary(pieces, words, unknown, begin, end, clean_up)
+    try:
+        return MarianVocabulary(pieces, words, unknown, begin, end, clean_up)
+    except ValueError as error:
+        raise ValueError(f"{_WHO}: {file} with {name}: {error}") from None
 
 
 def _weights(folder: Path) -> dict[str, Any]:

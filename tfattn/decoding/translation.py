@@ -279,7 +279,8 @@ def check_length(who: str, argument: str, sentence: str, count: int, longest: in
     """Raises if a sentence of `count` tokens is longer than the model's positions."""
     if longest is not None and count >= longest:  # the end token needs one more position
         expected = f"{longest - 1} tokens, as far as the model's positions reach"
-        _checks.fail(who, argument, f"have at most {expected}, not {count}", sentence)
+        begin = sentence if len(sentence) < 60 else f"{sentence[:57]}..."
+        _checks.fail(who, argument, f"have at most {expected}, not {count}", begin)
 
 
 def check_parts(who: str, model: Any, source_vocabulary: Any, target_vocabulary: Any) -> None:

@@ -99,7 +99,7 @@ Reads config.json, model.safetensors (or pytorch_model.bin), source.spm, target.
 """
 IMPORT_EXAMPLES = """
 examples:
-    {program} import opus-mt-en-fr --languages en fr --out out/en-fr
+    {program} import opus-mt-en-fr --out out/en-fr
 """
 
 
@@ -377,7 +377,7 @@ def _export(command: argparse.ArgumentParser) -> None:
 def _import(command: argparse.ArgumentParser) -> None:
     command.add_argument("folder", type=Path, metavar="FOLDER", help="folder of the translator")
     _out(command, "folder of the new run")
-    _languages(command, "languages of the translator")
+    _languages(command, "languages of the translator", "those in tokenizer_config.json, or en de")
 
 
 DEFAULT_OUT = Path("out/translator")
@@ -385,12 +385,14 @@ LANGUAGES = ("en", "de")
 PAIRS = 14_000
 
 
-def _languages(group: argparse._ActionsContainer, meaning: str) -> None:
+def _languages(
+    group: argparse._ActionsContainer, meaning: str, default: str = " ".join(LANGUAGES)
+) -> None:
     group.add_argument(
         "--languages",
         nargs=2,
         metavar=("SOURCE", "TARGET"),
-        help=f"{meaning} (default: en de)",
+        help=f"{meaning} (default: {default})",
     )
 
 
@@ -421,7 +423,7 @@ def _beams(group: argparse._ActionsContainer) -> None:
         type=_positive_int,
         metavar="K",
         help="number of beams: hypotheses kept at each step; 1 is greedy search (default: 1, but "
-        "for an imported run the search that it was published with)",
+        "for an imported run the number that it was published with)",
     )
     group.add_argument(
         "--length-penalty",
@@ -516,6 +518,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
             arguments_parser.error("--score needs --data")
         if options.languages and not options.data:
             arguments_parser.error("--languages needs --data")
+        options.languages = options.languages or LANGUAGES
         if options.pairs and options.data:
             arguments_parser.error("--pairs cannot be combined with --data")
         options.pairs = options.pairs or PAIRS
@@ -536,11 +539,11 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
             arguments_parser.error("--symbols needs a subword vocabulary: --subwords N")
         if options.sentences is None and not options.data:
             options.sentences = 1000
-    if options.command in ("train", "import"):
-        options.languages = options.languages or LANGUAGES
     if options.command == "score" and options.pairs:
         if options.compare:
             arguments_parser.error("--pairs cannot be combined with --compare")
+        if options.beam or options.tokenize != "none":
+            arguments_parser.error("--pairs cannot be combined with --beam or --tokenize")
         if len(options.out) > 1:
             arguments_parser.error("--pairs needs a single folder in --out")
     if options.command == "translate":
@@ -567,9 +570,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
             if options.sample or beam < max(2, options.n_best):
                 arguments_parser.error("--n-best N needs --beam K with K above 1 and at least N")
     if options.command not in ("export", "import"):
-        if options.length_penalty is None:
-            options.length_penalty = 1.0
-        elif beam == 1:
+        if options.length_penalty is not None and beam == 1:
             arguments_parser.error("--length-penalty needs --beam K with K above 1")
     if options.command == "export" and options.quantization:
         if options.to not in ("ctranslate2", "page"):

@@ -3,6 +3,8 @@
 import argparse
 
 from tfattn import convert
+from tfattn.convert.marian_folder import published_languages
+from tfattn.translator.arguments import LANGUAGES
 from tfattn.translator.folder import SEARCH, Folder
 
 
@@ -20,6 +22,7 @@ def import_folder(options: argparse.Namespace) -> None:
     folder.take(new=True)
     folder.save_vocabularies(vocabularies)
     published = {name: getattr(search, name) for name in SEARCH if hasattr(search, name)}
-    folder.add_to_record(settings={"languages": list(options.languages)}, search=published)
+    languages = options.languages or published_languages(options.folder) or LANGUAGES
+    folder.add_to_record(settings={"languages": list(languages)}, search=published)
     folder.save_model(model, vocabularies)
     print(f"model: {folder.path}")

@@ -30,7 +30,7 @@ def translate(options: argparse.Namespace) -> None:
     paths = options.ensemble or [options.out]
     folder = Folder(paths[0])
     if options.file is not None and (not options.file.exists() or options.file.is_dir()):
-        raise FileNotFoundError(f"{options.file}: no such file")
+        raise FileNotFoundError(f"{options.file} is not a file")
     if options.mbr:
         decoding.minimum_bayes_risk(["a"])  # fail early if sacrebleu is missing
     model, vocabularies = load_ensemble(paths)
@@ -75,7 +75,7 @@ def _hypotheses(
             *(
                 (line, f"{rank}\t{score:.4f}\t", text)
                 for line, best in zip(batch, translating.n_best(*arguments), strict=True)
-                for rank, (text, score) in enumerate(best, start=1)
+                for rank, (text, score) in enumerate(best[: options.n_best], start=1)
             ),
             strict=True,
         )
@@ -191,6 +191,8 @@ def _moses(
     folder: Folder, vocabularies: list[Vocabulary]
 ) -> tuple[Callable[[str], str], Callable[[str], str]]:
     """Functions from plain text to the source's tokens, and from target tokens to plain text."""
+    if isinstance(vocabularies[0], data.MarianVocabulary):
+        raise ValueError(f"--raw: the model in {folder.path} reads and writes plain text already")
     try:
         source, target = (
             data.Moses(language, lowercase=not _has_capitals(side))

@@ -3,6 +3,7 @@
 import argparse
 import functools
 import json
+import re
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -29,8 +30,13 @@ def score_pairs(options: argparse.Namespace) -> None:
                 raise ValueError(f"line {number} of {options.pairs} must {expected}")
             pairs.append((pair[0], pair[1]))
     model, (source, target) = load_ensemble(options.ensemble or options.out)
-    for log_probability in decoding.log_probabilities(model, pairs, source, target):
-        print(f"{log_probability:.4f}")
+    try:
+        for log_probability in decoding.log_probabilities(model, pairs, source, target):
+            print(f"{log_probability:.4f}")
+    except ValueError as error:
+        place = re.compile(r"`?pairs\[(\d+)\]`?")
+        named = place.sub(lambda match: f"line {int(match[1]) + 1}", str(error))
+        raise ValueError(f"{options.pairs}: {named}") from None
 
 
 def score(options: argparse.Namespace) -> None:
@@ -186,7 +192,8 @@ def _scores(
     found = {}
     for name in signatures:
         last = results[name][-1]
-        interval = [round(float(last.mean + side * last.ci), 2) for side in (-1, 1)]
+        ends = [last.mean + side * last.ci for side in (-1, 1)]
+        interval = [round(min(max(float(end), 0.0), 100.0), 2) for end in ends]
         found[name] = {"score": round(last.score, 2), "interval": interval}
         if others:
             found[name]["p_value"] = round(last.p_value, 4)

@@ -23,26 +23,26 @@ from tfattn.translator.folder import Folder
 
 
 def search(options: argparse.Namespace, published: Mapping[str, Any] | None = None) -> Search:
-    """The search selected by the options of a command, else the search of a published translator,
-    from the entry of its record.
-    """
+    """The search selected by the options of a command, or of `published_search`."""
     given = {name: getattr(options, option, None) for option, name in RULES.items()}
     used = [getattr(rules, name)(n) for name, n in given.items() if n is not None]
     if getattr(options, "sample", False):
         # The generator's state advances with each batch, so that equal lines get different samples.
         seed = keras.random.SeedGenerator(options.seed)
         return Sampling(temperature=options.temperature, seed=seed, rules=used)
-    if options.beam is None and published:
+    if published:
         return PooledBeamSearch(**published, rules=used)
     if options.beam in (None, 1):
         return GreedySearch(rules=used)
     num_results = getattr(options, "n_best", None) or 1
-    return BeamSearch(options.beam, options.length_penalty, num_results, rules=used)
+    return BeamSearch(options.beam, _length_penalty(options), num_results, rules=used)
 
 
 def published_search(options: argparse.Namespace, paths: Sequence[Path]) -> dict[str, Any] | None:
-    """The search that the first of the runs was published with, unless the options select one."""
-    if options.beam is not None or getattr(options, "sample", False):
+    """Arguments of the `PooledBeamSearch` that the first of the runs was published with, with those
+    of the options in their place; None if it has no such search, or the options select another.
+    """
+    if options.beam == 1 or getattr(options, "sample", False):
         return None
     searches = [Folder(path).read_record().get("search") or None for path in paths]
     if any(search != searches[0] for search in searches):
@@ -51,7 +51,9 @@ def published_search(options: argparse.Namespace, paths: Sequence[Path]) -> dict
             f"{paths[0]} is used",
             file=sys.stderr,
         )
-    return searches[0]
+    given = {"num_beams": options.beam, "length_penalty": options.length_penalty}
+    given = {name: value for name, value in given.items() if value is not None}
+    return searches[0] and {**searches[0], **given}
 
 
 # From an option to the class in `tfattn.decoding.rules`.
@@ -64,9 +66,13 @@ RULES = {
 
 def settings(options: argparse.Namespace) -> dict[str, Any]:
     """Beam, length penalty, and the other given options of `search` and `translate`."""
-    found = {"beam": options.beam or 1, "length_penalty": options.length_penalty}
+    found = {"beam": options.beam or 1, "length_penalty": _length_penalty(options)}
     given = {name: getattr(options, name, None) for name in (*RULES, "max_length", "sentences")}
     return found | {name: value for name, value in given.items() if value is not None}
+
+
+def _length_penalty(options: argparse.Namespace) -> float:
+    return 1.0 if options.length_penalty is None else options.length_penalty
 
 
 def translate(
