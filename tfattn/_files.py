@@ -1,6 +1,7 @@
 """Atomic writes: a file is replaced as a whole or not at all."""
 
 import contextlib
+import errno
 import os
 import pathlib
 from collections.abc import Iterator
@@ -20,7 +21,8 @@ def replacing(filepath: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
     Returns:
         A context manager that yields a `pathlib.Path`.
     Raises:
-        FileNotFoundError: nothing was written.
+        FileNotFoundError: the folder does not exist, or nothing was written.
+        IsADirectoryError: `filepath` is a folder.
     Example:
         >>> import pathlib, tempfile
         >>> path = pathlib.Path(tempfile.mkdtemp(), "notes.txt")
@@ -30,6 +32,10 @@ def replacing(filepath: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
         'whole'
     """
     filepath = pathlib.Path(os.path.realpath(filepath))  # a link's target, not the link
+    if filepath.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(filepath))
+    if not filepath.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(filepath.parent))
     unfinished = filepath.with_name(f"unfinished.{filepath.name}")
     try:
         yield unfinished

@@ -99,6 +99,12 @@ def test_a_file_of_which_nothing_was_written_leaves_the_old_one(tmp_path):
     assert path.read_text() == "old"
 
 
+@pytest.mark.parametrize("name, error", [("no/x", FileNotFoundError), ("", IsADirectoryError)])
+def test_an_impossible_path_is_refused_before_anything_is_computed(tmp_path, name, error):
+    with pytest.raises(error, match=f"{tmp_path}.*(?<!unfinished.x)'$"), replacing(tmp_path / name):
+        pytest.fail("computed")
+
+
 def test_a_process_that_dies_leaves_its_lock_to_others(tmp_path):
     path = tmp_path / "file"
     with locking(path) as is_locked, pytest.raises(filelock.Timeout):
