@@ -257,7 +257,8 @@ def of_one_head():
         (lambda: enter(stack()[0], ["layer_0"]), r"`heads` must be a dict with names as keys"),
         (
             lambda: head_importance(stack()[0], TOKENS, lambda output: output),
-            r"head_importance: `objective` must return a tensor of shape \(\) or \(B,\)",
+            r"head_importance: `objective` must return a tensor of shape \(\) or \(B,\), .*"
+            r"Received: objective='.*\w+, of shape \(\d, \d, \d\)'$",
         ),
         (
             lambda: head_importance(stack()[0], TOKENS, lambda output: 1.0),

@@ -119,6 +119,14 @@ def test_entropy_of_one_key_is_zero_and_of_no_sign():
             r"`weights\['a'\]` must hold numbers of at least 0",
         ),
         (
+            lambda: head_entropy({"a": np.full((B, T, S), 5.0)}),
+            r"head_entropy: `weights\['a'\]` must have rows that sum to at most 1\. .*=35\.0",
+        ),
+        (
+            lambda: attention_rollout({"a": np.full((B, T, T), np.inf)}),
+            r"attention_rollout: `weights\['a'\]` must have rows that sum to at most 1\. .*=inf",
+        ),
+        (
             lambda: head_entropy({"a": draw(B, T, S)}, query_mask=np.ones((B, S), bool)),
             r"`query_mask` must have shape \(B, T\), for a \(2, 5\)",
         ),

@@ -146,9 +146,12 @@ def _allowed(candidates: Any, importance: Any, shape: tuple[int, ...]) -> np.nda
         _checks.mapping(_WHO, "candidates", candidates, importance)
         given = [ops.convert_to_numpy(candidates[path]) for path in importance]
         given = np.concatenate([np.atleast_1d(layer) for layer in given])
+    dtype = str(getattr(given, "dtype", ""))
+    if "bool" not in dtype:
+        expected = f"be a boolean tensor, of shape {shape} (`x != 0` is one)"
+        _checks.fail(_WHO, "candidates", expected, dtype or given)
     _checks.array(_WHO, "candidates", given, f"{shape}", booleans=True)
     given = ops.convert_to_numpy(given)
-    _checks.boolean_dtype(_WHO, "candidates", str(given.dtype), "`x != 0` is")
     if given.shape != shape:
         _checks.fail(_WHO, "candidates", f"have the shape of `importance`, {shape}", given.shape)
     return given

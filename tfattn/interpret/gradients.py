@@ -64,7 +64,9 @@ def calls_of_heads(
             result = objective(model(inputs, training=False))
         if not ops.is_tensor(result) or len(result.shape) > 1:
             expected = "return a tensor of shape () or (B,), by keras.ops"
-            _checks.fail(who, "objective", expected, result)
+            shape = getattr(result, "shape", None)
+            received = result if shape is None else f"{result.dtype}, of shape {tuple(shape)}"
+            _checks.fail(who, "objective", expected, received)
         return ops.sum(ops.cast(result, "float32"))
 
     zeros = [ops.zeros_like(x) for calls in outputs for x in calls]

@@ -9,6 +9,8 @@ from numpy.typing import ArrayLike
 
 from tfattn import _checks
 
+_ROUNDING = 0.01  # of the sum of a row, also in bfloat16
+
 
 def attention_rollout(weights: Mapping[str, ArrayLike], residual: float = 0.5) -> np.ndarray:
     """Self-attention of a stack of layers, followed down to the inputs.
@@ -28,8 +30,8 @@ def attention_rollout(weights: Mapping[str, ArrayLike], residual: float = 0.5) -
         `(B, T, T)`, float64: in row t the shares of the inputs in token t of the last layer. Each
         row sums to 1. A query that attends to nothing is copied.
     Raises:
-        ValueError: the weights are not those of self-attention over the same tokens, or `residual`
-            is outside of [0, 1).
+        ValueError: the weights are not those of self-attention over the same tokens, a row sums to
+            more than 1, or `residual` is outside of [0, 1).
     Example:
         >>> layer = TransformerEncoderBlock(num_heads=2, hidden_dim=8)
         >>> weights = attention_weights(layer, np.ones((1, 3, 4), "float32"))
@@ -76,7 +78,8 @@ def head_entropy(
     Returns:
         dict from the layer to `(H,)`, float64; NaN where no query is left.
     Raises:
-        ValueError: weights have another rank, or do not fit `query_mask`.
+        ValueError: weights have another rank, do not fit `query_mask`, or have a row that sums to
+            more than 1.
     Example:
         >>> weights = {"layer": np.array([[[[1.0, 0.0, 0.0]], [[0.5, 0.5, 0.0]]]])}
         >>> print(tfattn.interpret.head_entropy(weights)["layer"].round(3))
@@ -116,5 +119,8 @@ def _by_head(who: str, weights: Mapping[str, Any]) -> dict[str, np.ndarray]:
         array = ops.convert_to_numpy(layer).astype("float64")
         if not (array >= 0).all():  # NaN too
             _checks.fail(who, name, "hold numbers of at least 0", array.min())
+        total = float(array.sum(axis=-1).max(initial=0.0))
+        if total > 1.0 + _ROUNDING:  # below 1 for a masked query, or with a sink
+            _checks.fail(who, name, "have rows that sum to at most 1", total)
         layers[path] = array if array.ndim == 4 else array[:, None]
     return layers
