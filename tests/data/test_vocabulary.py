@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tfattn.data import Vocabulary
+from tfattn.data import Characters, Vocabulary, load_vocabulary
 
 ORDINARY = st.text("abcdé'.-<>", min_size=1, max_size=4)
 SENTENCE = st.lists(ORDINARY, max_size=8).map(" ".join)
@@ -67,6 +67,35 @@ def test_save_and_load_keep_every_id(tmp_path):
     vocabulary.save(path)
     assert Vocabulary.load(path).words == vocabulary.words
     assert "été" in path.read_text(encoding="utf-8")
+
+
+COMPOSED, DECOMPOSED = "caf\u00e9 \uff21", "cafe\u0301 \uff21"  # the last letter is full-width
+
+
+@pytest.mark.parametrize("tokenizer", [None, Characters()])
+@pytest.mark.parametrize(
+    "form, same, text",
+    [("NFC", True, COMPOSED), ("NFKC", True, "caf\u00e9 A"), (None, False, DECOMPOSED)],
+)
+def test_forms_of_unicode_are_the_same_with_a_normalization(tmp_path, form, same, text, tokenizer):
+    texts = [COMPOSED, DECOMPOSED]
+    options = {"tokenizer": tokenizer, "normalization": form}
+    vocabulary = Vocabulary.from_sentences(texts, **options)
+    vocabulary.save(tmp_path / "words")
+    for read in (Vocabulary.load, load_vocabulary):
+        for each in (vocabulary, read(tmp_path / "words")):
+            assert each.normalization == form
+            ids, others = map(each.encode, texts)
+            assert (ids == others) == same and each.decode(others) == text
+            assert each.unknown_id not in ids
+
+
+def test_words_must_have_the_form_of_the_normalization():
+    with pytest.raises(ValueError, match="`words` must hold ordinary words only, in NFC"):
+        Vocabulary(["cafe\u0301"], normalization="NFC")
+    for make in (Vocabulary, Vocabulary.from_sentences):
+        with pytest.raises(ValueError, match='`normalization` must be "NFC", "NFKC" or None'):
+            make(["a"], normalization="NFD")
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ import contextlib
 import io
 import os
 import re
-import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -13,7 +12,14 @@ from tfattn._files import replacing
 from tfattn.data import tokenizers
 from tfattn.data.marian import MARIAN_FILE, MarianVocabulary
 from tfattn.data.tokenizers import SPACE, Tokenizer
-from tfattn.data.vocabulary import Vocabulary, read_words, written_ids
+from tfattn.data.vocabulary import (
+    FORMS,
+    Vocabulary,
+    checked_form,
+    normalized,
+    read_words,
+    written_ids,
+)
 
 _SPECIAL_IDS = (
     Vocabulary.padding_id,
@@ -26,7 +32,7 @@ _SPECIAL_IDS = (
 _RESERVED = str.maketrans("▁▅\0", "__ ")
 
 # From a normalization to the first line of its files; a sentencepiece model follows.
-_NORMALIZED = {form: f"normalization {form}\n".encode() for form in ("NFC", "NFKC")}
+_NORMALIZED = {form: f"normalization {form}\n".encode() for form in FORMS}
 
 
 class SubwordVocabulary:
@@ -83,7 +89,7 @@ class SubwordVocabulary:
             received = model[:20] if isinstance(model, bytes) else model
             _checks.fail("SubwordVocabulary", "model", expected, received)
         self._processor = processor
-        self.normalization = _checked_form("SubwordVocabulary", normalization)
+        self.normalization = checked_form("SubwordVocabulary", normalization)
         self.words = tuple(map(processor.id_to_piece, range(processor.get_piece_size())))
         self.symbols = tuple(self.words[index] for index in _symbol_ids(processor))
         self._symbol = symbol_pattern(self.symbols)
@@ -133,7 +139,7 @@ class SubwordVocabulary:
         who = "SubwordVocabulary.from_sentences"
         sentences = _checks.strings(who, "sentences", sentences)
         _checks.positive_int(who, "size", size)
-        _checked_form(who, normalization)
+        checked_form(who, normalization)
         symbols = _checked_symbols(who, symbols)
         symbol = symbol_pattern(symbols)
         lines = [plain_text(sentence, normalization, symbol) for sentence in sentences]
@@ -315,18 +321,11 @@ def plain_text(sentence: str, normalization: str | None, symbol: re.Pattern[str]
     """
     if normalization is not None:
         parts = symbol.split(sentence)  # symbols have odd indices
-        form: Any = normalization
-        parts[::2] = (unicodedata.normalize(form, part) for part in parts[::2])
+        parts[::2] = (normalized(part, normalization) for part in parts[::2])
         sentence = "".join(parts)
     sentence = sentence.translate(_RESERVED)
     # An unpaired surrogate, as from a terminal of another encoding, becomes "?".
     return " ".join(sentence.encode("utf-8", "replace").decode("utf-8").split())
-
-
-def _checked_form(who: str, normalization: str | None) -> str | None:
-    if normalization is not None and normalization not in tuple(_NORMALIZED):
-        _checks.fail(who, "normalization", 'be "NFC", "NFKC" or None', normalization)
-    return normalization
 
 
 def _checked_symbols(who: str, symbols: Sequence[str]) -> list[str]:

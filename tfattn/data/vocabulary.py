@@ -3,6 +3,7 @@
 import collections
 import json
 import os
+import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ from tfattn.data import tokenizers
 from tfattn.data.tokenizers import Tokenizer
 
 _SPECIAL_WORDS = ("<pad>", "<unk>", "<bos>", "<eos>")  # in the order of their ids
-
+FORMS = ("NFC", "NFKC")  # of Unicode
 
 # The message for text without spaces.
 _UNSPACED = (
@@ -39,11 +40,13 @@ class Vocabulary:
             `Moses("en")` or your own function. Its optional method `join` converts words to a
             sentence; without it, words are joined by spaces. With a tokenizer, words may contain
             white space. Defaults to None: white space separates words.
+        normalization: "NFC" or "NFKC", the Unicode normalization form that `encode` applies, as in
+            `SubwordVocabulary.from_sentences`. Defaults to None, for sentences as they are.
     Attributes:
         words: tuple of str, all entries in the order of their ids, including special words.
     Raises:
         ValueError: `words` is a single string, or contains a repeated or invalid word; `tokenizer`
-            does not return a list of strings.
+            does not return a list of strings; `normalization` is another form.
     Example:
         >>> vocabulary = Vocabulary.from_sentences(["a cat sees a bird .", "a bird sings ."])
         >>> len(vocabulary)
@@ -63,13 +66,20 @@ class Vocabulary:
     begin_id = _SPECIAL_WORDS.index("<bos>")
     end_id = _SPECIAL_WORDS.index("<eos>")
 
-    def __init__(self, words: Sequence[str], tokenizer: Tokenizer | None = None):
+    def __init__(
+        self,
+        words: Sequence[str],
+        tokenizer: Tokenizer | None = None,
+        normalization: str | None = None,
+    ):
         self.words = (*_SPECIAL_WORDS, *_checks.strings("Vocabulary", "words", words))
         self.tokenizer = tokenizers.checked("Vocabulary", tokenizer)
+        self.normalization = checked_form("Vocabulary", normalization)
         for word in self.words[len(_SPECIAL_WORDS) :]:
-            whole = word.split() == [word] if tokenizer is None else word
+            whole = normalized(word, normalization).split() == [word] if tokenizer is None else word
             if not whole or word in _SPECIAL_WORDS:
-                _checks.fail("Vocabulary", "words", "hold ordinary words only", word)
+                form = f", in {normalization}" if normalization else ""
+                _checks.fail("Vocabulary", "words", f"hold ordinary words only{form}", word)
         self._ids = {word: index for index, word in enumerate(self.words)}
         if len(self._ids) != len(self.words):
             counts = collections.Counter(self.words)
@@ -83,6 +93,7 @@ class Vocabulary:
         min_count: int = 1,
         max_size: int | None = None,
         tokenizer: Tokenizer | None = None,
+        normalization: str | None = None,
     ) -> "Vocabulary":
         """Collects the words of sentences, the most frequent first.
 
@@ -94,13 +105,14 @@ class Vocabulary:
             min_count: positive int; less frequent words are unknown. Defaults to 1.
             max_size: int above 4, the maximum `len` of the result, including its four special
                 entries. Defaults to None, for no limit.
-            tokenizer: as in `Vocabulary`.
+            tokenizer, normalization: as in `Vocabulary`.
         Returns:
             A `Vocabulary`.
         Raises:
             ValueError: `sentences` is a single string; `min_count` or `max_size` is out of range;
-                there is no `tokenizer`, and most sentences in scripts such as Chinese have no
-                spaces between words. `tokenizer=str.split` accepts them.
+                `normalization` is another form; there is no `tokenizer`, and most sentences in
+                scripts such as Chinese have no spaces between words. `tokenizer=str.split` accepts
+                them.
         Example:
             >>> Vocabulary.from_sentences(["b a", "a c"], max_size=6).words[4:]
             ('a', 'b')
@@ -113,6 +125,8 @@ class Vocabulary:
             if max_size <= len(_SPECIAL_WORDS):
                 _checks.fail(who, "max_size", f"exceed {len(_SPECIAL_WORDS)}", max_size)
         tokenizers.checked(who, tokenizer)
+        checked_form(who, normalization)
+        sentences = [normalized(sentence, normalization) for sentence in sentences]
         unspaced = tokenizers.lacks_spaces(sentences) if tokenizer is None else None
         if unspaced is not None:
             _checks.fail(who, "sentences", _UNSPACED, unspaced)
@@ -126,7 +140,7 @@ class Vocabulary:
         ]
         if max_size is not None:
             kept = kept[: max_size - len(_SPECIAL_WORDS)]
-        return cls(kept, tokenizer)
+        return cls(kept, tokenizer, normalization)
 
     def __len__(self) -> int:
         return len(self.words)
@@ -151,7 +165,7 @@ class Vocabulary:
         """
         who = "Vocabulary.encode"
         sentence = _checks.string(who, "sentence", sentence)
-        words = tokenizers.split(who, self.tokenizer, sentence)
+        words = tokenizers.split(who, self.tokenizer, normalized(sentence, self.normalization))
         if self.tokenizer is not None:
             # White space without an entry, as for Chinese, only separates words.
             words = [
@@ -210,6 +224,8 @@ class Vocabulary:
         content: dict[str, Any] = {"words": self.words[len(_SPECIAL_WORDS) :]}
         if self.tokenizer is not None:
             content["tokenizer"] = tokenizers.to_json(self.tokenizer)
+        if self.normalization is not None:
+            content["normalization"] = self.normalization
         # An unpaired surrogate has no UTF-8 encoding: it is written as an escape, valid in JSON.
         text = json.dumps(content, ensure_ascii=False) + "\n"
         with replacing(path) as unfinished:
@@ -222,7 +238,7 @@ class Vocabulary:
         Args:
             path: path of the file.
         Returns:
-            A `Vocabulary` with the same ids and tokenizer.
+            A `Vocabulary` with the same ids, tokenizer and normalization.
         Raises:
             FileNotFoundError: the file does not exist.
             ValueError: the file has another format, or needs your own tokenizer, as in
@@ -243,10 +259,22 @@ def written_ids(who: str, vocabulary: Any, ids: Iterable[int]) -> Iterator[int]:
             yield index
 
 
+def checked_form(who: str, normalization: str | None) -> str | None:
+    """A form of `normalized`."""
+    if normalization is not None and normalization not in FORMS:
+        _checks.fail(who, "normalization", 'be "NFC", "NFKC" or None', normalization)
+    return normalization
+
+
+def normalized(text: str, form: Any) -> str:
+    """The text in a form of Unicode; as it is for None."""
+    return text if form is None else unicodedata.normalize(form, text)
+
+
 def read_words(
     who: str, path: str | os.PathLike[str], tokenizer: Tokenizer | None, expected: str
-) -> tuple[list[Any], Tokenizer | None]:
-    """The words and tokenizer of a JSON file; `expected` describes the file in errors."""
+) -> tuple[list[Any], Tokenizer | None, str | None]:
+    """The words, tokenizer and normalization of a JSON file, which `expected` describes."""
     path = _checks.path(who, "path", path)
     if not os.path.isfile(path):
         _checks.fail(who, "path", "name an existing file", path, error=FileNotFoundError)
@@ -254,12 +282,13 @@ def read_words(
         try:
             content = json.load(file)
             words, saved = content["words"], content.get("tokenizer")
+            form = content.get("normalization")
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             # Not JSON, of another structure, or nested too deeply.
-            words, saved = None, None
+            words, saved, form = None, None, None
     if not isinstance(words, list):
         _checks.fail(who, "path", expected, path)
     try:
-        return words, tokenizers.from_json(who, path, saved, tokenizer)
+        return words, tokenizers.from_json(who, path, saved, tokenizer), form
     except TypeError:
         return _checks.fail(who, "path", expected, path)

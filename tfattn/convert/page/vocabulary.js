@@ -20,7 +20,8 @@ class Vocabulary {
   // The tokens {text, id} of a sentence, without begin or end.
   encode(sentence) {
     const texts = { words: split, characters, subwords: this.subwords.bind(this) }[this.kind];
-    const tokens = texts(sentence).map((text) => ({ text, id: this.ids.get(text) ?? UNKNOWN }));
+    const normal = this.normalization ? sentence.normalize(this.normalization) : sentence;
+    const tokens = texts(normal).map((text) => ({ text, id: this.ids.get(text) ?? UNKNOWN }));
     if (this.kind !== "subwords") {
       return tokens.filter(({ text, id }) => (
         !this.skipsSpace || text !== SPACE || id !== UNKNOWN));
@@ -37,8 +38,7 @@ class Vocabulary {
   // Merges the neighbors that were merged first in learning, the leftmost among equals, as long as
   // two neighbors are a subword. Ids are in the order of merges.
   subwords(sentence) {
-    const normal = this.normalization ? sentence.normalize(this.normalization) : sentence;
-    const plain = split(normal.replace(/[\u2581\u2585]/g, "_").replaceAll("\0", " ")
+    const plain = split(sentence.replace(/[\u2581\u2585]/g, "_").replaceAll("\0", " ")
       .replace(/\p{Surrogate}/gu, "?"));
     const parts = [...plain.map((word) => SPACE + word).join("")];
     const rank = (i) => this.ids.get(parts[i] + parts[i + 1]) ?? Infinity;

@@ -26,7 +26,7 @@ def to_json(who: str, name: str, vocabulary: Any) -> dict[str, Any]:
     return {
         "kind": kind,
         "words": vocabulary.words,
-        "normalization": getattr(vocabulary, "normalization", None),
+        "normalization": vocabulary.normalization,
         "skipsSpace": getattr(vocabulary, "tokenizer", None) is not None,
     }
 
