@@ -7,6 +7,7 @@ import pytest
 import tfattn
 from tests import reference
 from tests.helpers.tensors import both_ways
+from tfattn import masks
 
 RANDOM = np.random.default_rng(0)
 TOKENS = RANDOM.normal(size=(2, 7, 5)).astype("float32")
@@ -29,6 +30,8 @@ def test_a_learned_query_is_answered_by_a_weighted_mean_of_the_real_tokens():
     expected, shares = reference.attention(scores, TOKENS, mask=mask)
     np.testing.assert_allclose(output, expected[:, 0], atol=1e-6)
     np.testing.assert_allclose(weights, shares, atol=1e-6)
+    rule = masks.padding(LENGTHS) & masks.explicit(mask)
+    np.testing.assert_array_equal(layer(TOKENS, attention_mask=rule), output)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -97,6 +100,13 @@ def test_a_passed_attention_layer_is_a_template():
             "`attention` must be an attention la",
         ),
         (lambda: tfattn.AttentionPooling()(TOKENS[0]), r"`value` must .*\(B, S, D\)"),
+        *[
+            (
+                lambda rule=rule: tfattn.AttentionPooling()(TOKENS, attention_mask=rule),
+                "`attention_mask` must not depend on the position of a query",
+            )
+            for rule in (masks.causal(), masks.padding(LENGTHS) & ~masks.window(2))
+        ],
     ],
 )
 def test_invalid_arguments_are_refused(make, message):

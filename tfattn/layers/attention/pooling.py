@@ -9,7 +9,7 @@ from tfattn import _checks
 from tfattn._types import Shape, Tensor
 from tfattn.core import symbolic
 from tfattn.core.biases import Bias
-from tfattn.core.masks import Mask
+from tfattn.core.masks import Mask, hooks
 from tfattn.layers.attention.base import AttentionLayer
 from tfattn.layers.attention.single_head import Attention
 from tfattn.layers.calls import CheckedCall
@@ -39,7 +39,8 @@ class AttentionPooling(CheckedCall, keras.layers.Layer):
         value: float `(B, S, Dv)`.
         key: float `(B, S, Dk)`. Defaults to `value`.
         value_mask, key_mask: bool `(B, S)`, True = real token. Keras passes implicit masks here.
-        attention_mask: bool, or 0 and 1, broadcastable to the weights, or a mask object.
+        attention_mask: bool, or 0 and 1, broadcastable to the weights, or a mask object that does
+            not depend on the query's position.
         valid_lens: integers `(B,)`, the number of real tokens, or `(B, K)`.
         bias: float, broadcastable to the weights, or a bias object.
         return_attention_scores: whether to return the weights too.
@@ -92,6 +93,13 @@ class AttentionPooling(CheckedCall, keras.layers.Layer):
     def attention(self) -> AttentionLayer:
         """The attention layer: a copy of the one that was passed in."""
         return self._attention or self._template.layer
+
+    def check_call(self, arguments: dict[str, Any]) -> None:
+        super().check_call(arguments)
+        mask = arguments.get("attention_mask")
+        if _is_relative(mask):
+            expected = "not depend on the position of a query, which learned queries do not have"
+            _checks.fail(type(self).__name__, "attention_mask", expected, mask)
 
     def build(self, value_shape: Shape, key_shape: Shape | None = None) -> None:
         key_shape = value_shape if key_shape is None else key_shape
@@ -157,3 +165,10 @@ class AttentionPooling(CheckedCall, keras.layers.Layer):
         for name, shape in (("value", value_shape), ("key", key_shape)):
             _checks.rank(who, name, shape, (3,), "(B, S, D)")
             _checks.has_width(who, name, shape)
+
+
+def _is_relative(mask: Any) -> bool:
+    """Whether a mask, or one of those that it joins, depends on the distance to the query."""
+    if not isinstance(mask, Mask):
+        return False
+    return hooks.is_relative(mask) or any(map(_is_relative, keras.tree.flatten(vars(mask))))
