@@ -52,7 +52,7 @@ def subword_model():
 
 def character_model():
     """No positions, a wide norm, another activation."""
-    words = data.Vocabulary(list("我爱猫和鱼ab▁"), data.Characters())
+    words = data.Vocabulary(list("我爱猫和鱼ab▁"), data.Characters(), "NFKC")
     inner = tfattn.PositionwiseFeedForward(10, activation="silu")
     norm = keras.layers.LayerNormalization(epsilon=0.1)
     options = {
