@@ -56,7 +56,9 @@ def attention_weights(model: keras.layers.Layer, *inputs: Any, **kwargs: Any) ->
     Returns:
         dict from a layer's path to its weights, a NumPy array `(B, T, S)` or `(B, H, T, S)`, in the
         order of the calls. Where a layer is called more than once, its later calls are `path:1`,
-        `path:2` and so on.
+        `path:2` and so on. Inputs with several token axes have weights `(B, F…, H, A…, A…)`, see
+        `MultiHeadAttention`; reshape these to `(B, H, T, S)` for `tfattn.plot.viewer` and
+        `tfattn.interpret`.
     Raises:
         ValueError: no attention layer ran eagerly, or none has weights that can be seen.
     Warns:
