@@ -95,6 +95,7 @@ class AttentionPooling(CheckedCall, keras.layers.Layer):
         return self._attention or self._template.layer
 
     def check_call(self, arguments: dict[str, Any]) -> None:
+        """Raises `ValueError` for an argument that does not fit its name, or a mask by distance."""
         super().check_call(arguments)
         mask = arguments.get("attention_mask")
         if _is_relative(mask):
