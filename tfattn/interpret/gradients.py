@@ -65,8 +65,7 @@ def calls_of_heads(
         if not ops.is_tensor(result) or len(result.shape) > 1:
             expected = "return a tensor of shape () or (B,), by keras.ops"
             shape = getattr(result, "shape", None)
-            received = result if shape is None else f"{result.dtype}, of shape {tuple(shape)}"
-            _checks.fail(who, "objective", expected, received)
+            _checks.fail(who, "objective", expected, result if shape is None else tuple(shape))
         return ops.sum(ops.cast(result, "float32"))
 
     zeros = [ops.zeros_like(x) for calls in outputs for x in calls]
