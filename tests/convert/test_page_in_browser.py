@@ -5,6 +5,7 @@ import pytest
 
 import tfattn
 from tests.convert.test_page import varied
+from tests.helpers.browser import until
 from tests.helpers.tensors import numpy
 from tfattn import data
 from tfattn.convert import to_page
@@ -91,7 +92,7 @@ def test_play_writes_token_by_token_and_pauses(opened):
     page = opened()
     page.locator("#play").click()
     assert page.locator("#play").inner_text() == "Pause"
-    page.wait_for_function("() => document.querySelectorAll('#written .word').length >= 3")
+    until(page, "document.querySelectorAll('#written .word').length >= 3")
     page.locator("#play").click()
     assert page.evaluate("state.timer") is None
     assert page.locator("#play").inner_text() == "Play"
@@ -228,7 +229,7 @@ def test_arrows_scroll_a_table_that_is_cut_off(opened):
     page = opened(width=320, height=720)
     page.get_by_role("group", name="One number, step by step").focus()
     page.keyboard.press("ArrowRight")
-    page.wait_for_function("find('#numbers').parentElement.scrollLeft > 0")
+    until(page, "find('#numbers').parentElement.scrollLeft > 0")
     assert written(page) == []
 
 

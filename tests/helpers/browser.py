@@ -6,6 +6,7 @@ set they fail instead.
 
 import os
 import shutil
+import time
 
 import pytest
 
@@ -13,6 +14,16 @@ import pytest
 def missing(what, how):
     """Skips the test, or fails it in CI."""
     (pytest.fail if os.environ.get("CI") else pytest.skip)(f"tests of pages need {what}: {how}")
+
+
+def until(page, condition, argument=None):
+    """Waits for a condition in JavaScript. `page.wait_for_function` evaluates it again by `eval`,
+    which the pages forbid.
+    """
+    end = time.monotonic() + 10
+    while not page.evaluate(condition, argument):
+        assert time.monotonic() < end, f"not within 10 seconds: {condition}"
+        page.wait_for_timeout(20)
 
 
 @pytest.fixture(scope="module")

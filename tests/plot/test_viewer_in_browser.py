@@ -6,6 +6,7 @@ import re
 import numpy as np
 import pytest
 
+from tests.helpers.browser import until
 from tests.plot.test_figures import TRACE
 from tests.plot.test_viewer import HOSTILE, SOURCE, TARGET, H, S, T, transformer
 from tfattn import plot
@@ -203,10 +204,8 @@ def test_dark_mode_has_colors_of_its_own(opened):
     assert ground["light"] != ground["dark"]
     assert picture["light"] != picture["dark"]
     page.emulate_media(color_scheme="light")
-    page.wait_for_function(
-        "wanted => document.querySelector('.head canvas').toDataURL() === wanted",
-        arg=picture["light"],
-    )
+    canvas = "document.querySelector('.head canvas')"
+    until(page, f"wanted => {canvas}.toDataURL() === wanted", picture["light"])
 
 
 def test_a_script_in_a_sentence_is_text(opened):
@@ -284,7 +283,7 @@ def test_words_that_do_not_fit_in_a_row_stand_in_columns_beside_the_lines(opened
     })""")
     np.testing.assert_allclose(ends, [[right, left]] * 4, atol=1)
     page.set_viewport_size({"width": 1280, "height": 720})
-    page.wait_for_function("!document.querySelector('.columns')")
+    until(page, "!document.querySelector('.columns')")
     tops = {it.bounding_box()["y"] for it in words_of["queries"].all()}
     assert len(tops) == 1
 
@@ -296,7 +295,7 @@ def test_a_page_around_it_learns_its_height(opened):
     <script>addEventListener("message", ({{data}}) => (window.told = data.viewerHeight))</script>"""
     page = opened(plot.Viewer(around))
     opened.faults.clear()  # the frame's own address
-    page.wait_for_function("window.told > 500")
+    until(page, "window.told > 500")
 
 
 def test_a_notebook_runs_it_in_a_frame(opened):
