@@ -38,6 +38,11 @@ def test_the_run_translates_as_the_published_folder(imported, tmp_path, capsys):
     search = convert.marian_search(imported / "published")
     wanted = tfattn.translate(model, LINES, *words, search=search, max_length=9)
     assert found == "".join(f"{line}\n" for line in wanted) and len(set(wanted)) > 1
+    best = ("--beam", 6, "--n-best", 2)
+    translator("translate", tmp_path / "lines", *best, *limit, "--out", imported / "run")
+    rows = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    assert [row[0] for row in rows] == ["1", "2"] * len(LINES)
+    assert [row[2] for row in rows[::2]] == wanted
     write_corpus(tmp_path, list(zip(LINES, wanted, strict=True)), ["val"])
     translator("score", "--data", tmp_path, *limit, "--out", imported / "run")
     shown = result(capsys.readouterr().out)
