@@ -46,7 +46,7 @@ def set_aside(*tokens: Any) -> tuple[Any, ...]:
         tokens: `(B, S, D)` or `(B, G, S, D)`.
     Returns:
         The tokens, with zeros where any of them is not finite, and the bool `kept` for `put_back`;
-        None if nothing was replaced.
+        None if `known_finite`.
     """
     if known_finite(*tokens):
         return *tokens, None
@@ -98,7 +98,7 @@ def guard(query: Any, key: Any, value: Any, sees: Callable[[Any], Any]) -> Guard
 def known_finite(*tokens: Any) -> bool:
     """Whether all tokens are finite, if they can be read: in eager TensorFlow on a CPU.
 
-    There an operation takes longer than reading a small tensor, and rules 1 and 2 need many.
+    There an operation takes longer than reading a small tensor, and rule 2 needs many.
     """
     if keras.backend.backend() != "tensorflow" or devices.kind(tokens[0]) != "cpu":
         return False
