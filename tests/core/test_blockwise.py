@@ -25,10 +25,15 @@ from tests.helpers.blockwise import (
 from tests.helpers.processes import printed
 from tfattn import MultiHeadAttention, attend, masks
 from tfattn.core import scores as score_functions
-from tfattn.core.engine import dispatch, sizes
+from tfattn.core.engine import devices, dispatch, sizes
 from tfattn.core.engine.tensorflow import run as streamed
 
 pytestmark = pytest.mark.tensorflow
+
+
+@pytest.fixture
+def with_bfloat16_products(monkeypatch):
+    monkeypatch.setattr(devices, "_has_bfloat16_products", lambda: True)
 
 
 def of_unknown_size(*tensors):
@@ -416,3 +421,81 @@ MEMORY = """
 @pytest.mark.slow
 def test_nothing_of_the_size_of_the_square_is_held():
     assert float(printed("-c", textwrap.dedent(MEMORY), warm=True)) < 128
+
+
+@pytest.mark.parametrize(
+    "heads, dropout, rule, block",
+    [
+        ((H, H), 0.0, masks.causal(), (7, 6)),
+        ((H, 2), 0.0, masks.causal(), (7, 6)),
+        ((H, H), 0.4, masks.causal(), (7, 6)),
+        ((H, H), 0.0, masks.window(2), (2, 2)),
+    ],
+    ids=["own heads", "shared heads", "dropout", "local"],
+)
+def test_gradients_by_products_in_bfloat16_are_exact_to_the_rounding(
+    heads, dropout, rule, block, with_bfloat16_products
+):
+    function, arguments = problem(21, heads=heads, dtype="bfloat16")
+    # Scores up to 40, which bfloat16 would round by 0.1.
+    arguments = [arguments[0] * 4, arguments[1] * 4, *arguments[2:]]
+    options = {"block": block, **({"dropout": dropout, "seed": 3} if dropout else {})}
+    here = both_ways(function, arguments, rule, **options)
+    assert {x.dtype for x in here} == {tf.bfloat16}
+    path = "streamed" if dropout else "dense"  # with the same weights dropped
+    there = both_ways(function, wide(arguments), rule, path, **options)
+    for got, wanted in zip(here, there, strict=True):
+        error = tf.norm(tf.cast(got, wanted.dtype) - wanted) / tf.norm(wanted)
+        # A dropped weight is subtracted from a rounded ∂weight.
+        assert error < (2.0**-6 if dropout else 2.0**-7)
+
+
+def test_a_hidden_nan_reaches_no_gradient_in_bfloat16(with_bfloat16_products):
+    function, (query, key, value) = problem(22, dtype="bfloat16")
+    hidden = np.zeros((1, 1, S, 1), "bool")
+    hidden[:, :, 4] = True
+    key, value = (tf.where(hidden, tf.cast(np.nan, x.dtype), x) for x in (key, value))
+    rule = masks.padding(np.full(B, 4)) | masks.causal()
+    here = both_ways(function, [query, key, value], rule)
+    there = both_ways(function, wide([query, key, value]), rule, "dense")
+    assert np.isnan(np.asarray(there[0], "float32")).any()
+    assert_close(here, there, 4e-2)
+
+
+def products_of(graph, dtype):
+    """The matrix products of that dtype in a graph and its functions."""
+    definition = graph.get_concrete_function().graph.as_graph_def()
+    nodes = [*definition.node, *(n for f in definition.library.function for n in f.node_def)]
+    products = [n for n in nodes if n.op.startswith("BatchMatMul")]
+    return [n for n in products if n.attr["T"].type == dtype.as_datatype_enum]
+
+
+def test_four_products_of_a_block_are_in_bfloat16_where_these_are_fast(monkeypatch):
+    _, arguments = problem(21, dtype="bfloat16")
+
+    def products(*arguments, dtype=tf.bfloat16, bias=None, **options):
+        def run():
+            with tf.GradientTape() as tape:
+                tape.watch(arguments)
+                output = attend(*arguments[:2], bias=bias, path="streamed")
+            return tape.gradient(output, arguments)
+
+        return len(products_of(tf.function(run, **options), dtype))
+
+    query, key, value = arguments
+    zeros = tf.zeros((T, S))
+    monkeypatch.setattr(devices, "_has_bfloat16_products", lambda: True)
+    assert products(query, key) == 4
+    assert products(query, key, dtype=tf.float32) == 3  # scores twice, and the output
+    assert products(query, key, bias=zeros) == 0
+    assert products(query, key, jit_compile=True) == 0
+    assert products(query, tf.cast(key, "float32")) == 0
+    monkeypatch.setattr(devices, "_has_bfloat16_products", lambda: False)
+    assert products(query, key) == 0
+
+
+def test_products_in_bfloat16_need_onednn(monkeypatch):
+    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")
+    devices._has_bfloat16_products.cache_clear()
+    assert not devices._has_bfloat16_products()
+    devices._has_bfloat16_products.cache_clear()

@@ -23,7 +23,7 @@ from tests.helpers.blockwise import (
 )
 from tfattn import MaskedCrossentropy, TransformerDecoder, attend, masks
 from tfattn.core import scores as score_functions
-from tfattn.core.engine import dense, dispatch, fused, sizes
+from tfattn.core.engine import dense, devices, dispatch, fused, sizes
 from tfattn.core.engine.tensorflow import block_scores, differentiation
 from tfattn.core.engine.tensorflow import run as streamed
 
@@ -63,15 +63,18 @@ def test_a_kernel_takes_products_under_a_causal_mask_or_none(fields, taken, monk
     assert fused.takes(call_of(**{"query": x, "value": x, "key": x, **fields})) == taken
 
 
-def test_attend_chooses_its_path_by_size():
-    def path(batch, heads, queries, keys, width=64, score=score_functions.scaled_dot_product):
+def test_attend_chooses_its_path_by_size(monkeypatch):
+    monkeypatch.setattr(devices, "_has_bfloat16_products", lambda: False)
+
+    def path(batch, heads, queries, keys, width=64, **fields):
         query, key = (
             keras.KerasTensor((batch, heads, queries, width)),
             keras.KerasTensor((batch, heads, keys, width)),
         )
-        is_long = dispatch._is_long(call_of(query, key, score=score), sizes.LEAST["cpu"])
+        is_long = dispatch._is_long(call_of(query, key, **fields), sizes.LEAST["cpu"])
         return "streamed" if is_long else "dense"
 
+    additive = {"score": score_functions.additive}
     assert path(1, 8, 4096, 4096) == "streamed"
     assert path(None, 8, 1024, 1024) == "streamed"
     assert path(0, 8, 4096, 4096) == "dense"
@@ -79,8 +82,14 @@ def test_attend_chooses_its_path_by_size():
     assert path(1, 8, 1, 4096) == "dense"  # a step of decoding
     assert path(1, 8, 1, None) == "dense"  # which holds no choice in its graph
     assert path(2, 1, 1024, 1024, width=256) == "dense"
-    assert path(2, 1, 1024, 1024, width=256, score=score_functions.additive) == "streamed"
-    assert path(2, 1, 1024, 1024, width=4, score=score_functions.additive) == "dense"
+    assert path(2, 1, 1024, 1024, width=256, **additive) == "streamed"
+    assert path(2, 1, 1024, 1024, width=4, **additive) == "dense"
+    # Where products are fast, the dense path is faster without a mask.
+    monkeypatch.setattr(devices, "_has_bfloat16_products", lambda: True)
+    assert path(1, 8, 2048, 2048) == "dense"
+    assert path(1, 8, 2048, 2048, mask=masks.causal()) == "streamed"
+    assert path(2, 1, 1024, 1024, width=256, **additive) == "streamed"
+    assert path(1, 8, 4096, 4096) == "streamed"
 
 
 @pytest.mark.slow
@@ -277,7 +286,7 @@ def test_a_mask_of_ones_own_is_not_shared(monkeypatch, made):
 
 @pytest.mark.slow
 def test_a_transformer_trains_with_the_causal_skip_without_being_told(monkeypatch):
-    few = sizes.LEAST["cpu"]._replace(pairs=64**2, scores=64**2)
+    few = sizes.LEAST["cpu"]._replace(pairs=64**2, scores=64**2, unmasked_scores=64**2)
     monkeypatch.setitem(sizes.LEAST, "cpu", few)
     small = sizes.BLOCKS["cpu"]._replace(keys=32, scores=32**2)
     monkeypatch.setitem(sizes.BLOCKS, "cpu", small)

@@ -175,7 +175,7 @@ def test_a_graph_of_unknown_lengths_equals_eager(name, jit):
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_long_sequences_take_the_dense_path_and_streaming_is_refused(name, monkeypatch):
     sizes = tfattn.core.engine.sizes
-    monkeypatch.setitem(sizes.LEAST, "cpu", sizes.Least(1, 1, 1, 1, 1))
+    monkeypatch.setitem(sizes.LEAST, "cpu", sizes.Least(1, 1, 1, 1, 1, 1))
     _, (query, key, value) = problem(7)
     options = {"normalizer": FUNCTIONS[name][0]}
     np.testing.assert_array_equal(

@@ -1,6 +1,7 @@
 """The device of a computation: the CPU or an accelerator."""
 
 import functools
+import os
 from typing import Any
 
 import keras
@@ -19,6 +20,22 @@ def kind(tensor: Any) -> str:
 def _first_device() -> str:
     # A tensor of a graph has no device yet: JAX and TensorFlow will use the first device.
     return keras.distribution.list_devices()[0].partition(":")[0].lower()
+
+
+def multiplies_bfloat16(tensor: Tensor) -> bool:
+    """Whether TensorFlow multiplies matrices of bfloat16 faster than of float32."""
+    on_cpu = keras.backend.backend() == "tensorflow" and kind(tensor) == "cpu"
+    return on_cpu and _has_bfloat16_products()
+
+
+@functools.cache
+def _has_bfloat16_products() -> bool:
+    # oneDNN has these products, for x86; Linux tells what the processor has.
+    if os.environ.get("TF_ENABLE_ONEDNN_OPTS") == "0" or not os.path.exists("/proc/cpuinfo"):
+        return False
+    with open("/proc/cpuinfo") as file:
+        flags = next((line.split() for line in file if line.startswith("flags")), [])
+    return "avx512_bf16" in flags or "amx_bf16" in flags
 
 
 def entry(table: dict[str, Any], tensor: Tensor) -> Any:

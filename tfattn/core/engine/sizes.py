@@ -20,6 +20,8 @@ class Least(NamedTuple):
         scores: over the batch and heads. On a CPU 32 MB: smaller scores stay near the caches.
             Elsewhere 512 MB: smaller scores fit, and a few large products are faster than many
             small products.
+        unmasked_scores: likewise for dot products without a mask, on a CPU with bfloat16 products:
+            512 MB. There the dense path is faster.
         wide_numbers: pairs times width, if a score is not a product. Smaller calls do not repay the
             compilation of a score.
         fused_pairs: T · S of a head, where a kernel of the backend supports the call.
@@ -28,13 +30,14 @@ class Least(NamedTuple):
     tokens: int
     pairs: int
     scores: int
+    unmasked_scores: int
     wide_numbers: int
     fused_pairs: int
 
 
 LEAST = {
-    "cpu": Least(64, 2**18, 2**23, 2**24, 2**18),
-    "other": Least(64, 2**20, 2**27, 2**28, 1),
+    "cpu": Least(64, 2**18, 2**23, 2**27, 2**24, 2**18),
+    "other": Least(64, 2**20, 2**27, 2**27, 2**28, 1),
 }
 # Assumed for an unknown batch size. With fewer rows, long sequences would stay dense.
 UNKNOWN_BATCH = 16

@@ -23,14 +23,23 @@ from tfattn.core.engine.tensorflow.tiling import Tiling
 def append_shift(left: tf.Tensor, shift: tf.Tensor) -> tf.Tensor:
     """`left` `(..., R, D)`, whose product with `append_ones(right)` is left · rightᵀ − shift.
 
-    One more column in a matrix product costs less than a pass over the resulting block.
+    One more column in a matrix product costs less than a pass over the resulting block. A shift
+    in float32 becomes three columns in bfloat16, whose sum has all its digits.
     """
-    return tf.concat([left, -shift], -1)
+    parts, rest = [left], -shift
+    for _ in range(_shift_columns(left)):
+        parts.append(tf.cast(rest, left.dtype))
+        rest -= tf.cast(parts[-1], rest.dtype)
+    return tf.concat(parts, -1)
 
 
 def append_ones(right: tf.Tensor) -> tf.Tensor:
     shape = [size(right, axis) for axis in range(len(right.shape) - 1)]
-    return tf.concat([right, tf.ones([*shape, 1], right.dtype)], -1)
+    return tf.concat([right, tf.ones([*shape, _shift_columns(right)], right.dtype)], -1)
+
+
+def _shift_columns(x: tf.Tensor) -> int:
+    return 3 if x.dtype == tf.bfloat16 else 1
 
 
 class _ShiftedAfter:

@@ -159,7 +159,7 @@ def _backward(spec: CallSpec, saved: tuple[Any, ...], *inputs: tf.Tensor) -> tup
         grad_sums = tf.where(tf.equal(sums[0], HIDDEN), tf.zeros_like(delta), rest[0])
         delta -= grad_sums
     grads = passes.backward(query, key, value, softmax, grad_output, delta)
-    return _unguarded(guarded, *grads)
+    return _unguarded(guarded, *(tf.cast(x, query.dtype) for x in grads[:3]), *grads[3:])
 
 
 def _passes(

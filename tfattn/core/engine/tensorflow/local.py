@@ -22,7 +22,7 @@ from tfattn.core import masks
 from tfattn.core.engine import devices, sizes
 from tfattn.core.engine.tensorflow.block_dropout import BlockDropout
 from tfattn.core.engine.tensorflow.block_scores import BlockScore, append_ones, append_shift
-from tfattn.core.engine.tensorflow.loops import Block, ceil, loop, size
+from tfattn.core.engine.tensorflow.loops import Block, ceil, loop, size, wide
 from tfattn.core.engine.tensorflow.online_softmax import HIDDEN
 from tfattn.core.engine.tensorflow.tiling import is_narrow
 from tfattn.core.masks import Mask, hooks, ranges
@@ -116,6 +116,7 @@ class LocalPasses:
         """The output `(B, H, T, Dv)`, the log of the sums `(B, H, T, 1)` or None, and nothing to
         keep for `backward`.
         """
+        query, key, value = map(wide, (query, key, value))
         runs = _Runs(self, query, key, value)
 
         def over_runs(n: Size, *arrays: tf.TensorArray) -> list[tf.TensorArray]:
@@ -139,6 +140,7 @@ class LocalPasses:
         delta: tf.Tensor,
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Gradients of query, key and value, by the formulas of `passes`."""
+        query, key, value = map(wide, (query, key, value))
         runs = _Runs(self, query, key, value)
         grad_outputs, deltas = runs.split_queries(grad_output), runs.split_queries(delta)
 

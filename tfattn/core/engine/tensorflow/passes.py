@@ -12,6 +12,9 @@ The backward pass computes every block again. With weight = exp(score − row_ma
 
 and the sum over keys is ∂output · output, known before the pass begins (Dao et al. 2022,
 arXiv:2205.14135, appendix B).
+
+Operands may be bfloat16, for processors that multiply it faster. Then ∂value, ∂weight, ∂query and
+∂key of a block are products in bfloat16; scores, softmax and all sums over blocks stay in float32.
 """
 
 import dataclasses
@@ -26,7 +29,7 @@ from tfattn.core.engine import sizes
 from tfattn.core.engine.tensorflow.block_bias import BlockBias
 from tfattn.core.engine.tensorflow.block_dropout import BlockDropout
 from tfattn.core.engine.tensorflow.block_scores import BlockScore, append_ones, append_shift
-from tfattn.core.engine.tensorflow.loops import add, loop, size, zeros
+from tfattn.core.engine.tensorflow.loops import add, loop, size, wide, zeros
 from tfattn.core.engine.tensorflow.online_softmax import HIDDEN, OnlineSoftmax, log_of_sums
 from tfattn.core.engine.tensorflow.tiling import Tiling
 from tfattn.core.engine.tensorflow.visible_keys import VisibleKeys
@@ -65,14 +68,16 @@ class BlockwisePasses:
             return [array.write(m, part) for array, part in zip(arrays, parts, strict=True)]
 
         shapes = [[*operands[0].shape[1:-1], value.shape[-1]], None, None]
-        arrays = [tf.TensorArray(query.dtype, steps, element_shape=shape) for shape in shapes]
+        arrays = [_array(query, steps, shape) for shape in shapes]
         arrays = loop(0, steps, over_steps, *arrays, at_once=sizes.STEPS_AT_ONCE)
-        output, *softmax = [array.stack() for array in arrays]
+        output, row_max, row_sum = [array.stack() for array in arrays]
+        if query.dtype == tf.bfloat16:  # in which `backward` would round ∂output / row_sum
+            row_max, row_sum = row_max + tf.math.log(row_sum), tf.ones_like(row_sum)
         sums = None
         if self.log_sum_exp:
-            sums = tiling.merge_steps(tiling.merge_rows(log_of_sums(*softmax)), query)
+            sums = tiling.merge_steps(tiling.merge_rows(log_of_sums(row_max, row_sum)), query)
         # row_max and row_sum: (steps, blocks, c, G, R, 1).
-        return tiling.merge_steps(output, query), sums, softmax
+        return tiling.merge_steps(output, query), sums, [row_max, row_sum]
 
     def _blocks(
         self, m: Size, query: tf.Tensor, key: tf.Tensor, value: tf.Tensor
@@ -82,7 +87,7 @@ class BlockwisePasses:
         """
         tiling = self.tiling
         return (
-            tiling.split_queries(query[m], copies=True) * self.score.scale(query),
+            wide(tiling.split_queries(query[m], copies=True)) * self.score.scale(query),
             tiling.split_keys(key[m], copies=True),
             tiling.split_keys(value[m]),
         )
@@ -94,7 +99,7 @@ class BlockwisePasses:
         `(blocks, c, G, R, 1)`.
         """
         softmax = OnlineSoftmax(self.tiling.keys, self.dropout)
-        prepared = softmax.prepared(values)
+        keys, prepared = wide(keys), softmax.prepared(wide(values))
 
         def over_queries(i: Size, *arrays: tf.TensorArray) -> list[tf.TensorArray]:
             query, visible = queries[i], VisibleKeys.of(self.mask, self.tiling, m, i)
@@ -119,7 +124,7 @@ class BlockwisePasses:
 
         blocks, steps = self.tiling.query_blocks, self.tiling.steps
         shapes = [[*queries.shape[1:-1], width] for width in (values.shape[-1], 1, 1)]
-        arrays = [tf.TensorArray(queries.dtype, blocks, element_shape=shape) for shape in shapes]
+        arrays = [_array(queries, blocks, shape) for shape in shapes]
         # With a single step, blocks of queries run in parallel instead.
         at_once = sizes.STEPS_AT_ONCE if isinstance(steps, int) and steps == 1 else 1
         return [array.stack() for array in loop(0, blocks, over_queries, *arrays, at_once=at_once)]
@@ -160,8 +165,8 @@ class BlockwisePasses:
                 *after,
             )
 
-        arrays = [tf.TensorArray(query.dtype, steps, element_shape=x.shape[1:]) for x in operands]
-        grad_bias = () if self.bias is None else self.bias.zeros(query.dtype)
+        arrays = [_array(query, steps, x.shape[1:]) for x in operands]
+        grad_bias = () if self.bias is None else self.bias.zeros(wide(query).dtype)
         grad_parameters = [tf.zeros_like(x) for x in self.score.parameters]
         *arrays, grad_bias, grad_parameters = loop(
             0,
@@ -193,13 +198,15 @@ class BlockwisePasses:
         grad_parameters: list[tf.Tensor],
     ) -> tuple[Any, ...]:
         """Gradients of the step's blocks of queries, keys and values, and the sums after it."""
-        shifted_keys, shifted_values = self.score.shifted_keys(keys), append_ones(values)
+        shifted_keys, shifted_values = self.score.shifted_keys(wide(keys)), append_ones(values)
 
         def over_queries(i: Size, grad_queries: tf.TensorArray, *state: Any) -> tuple[Any, ...]:
             query, visible = queries[i], VisibleKeys.of(self.mask, self.tiling, m, i)
             # Divided per token and not per pair, since tokens are fewer.
             grad_output, delta = grad_outputs[i] / row_sum[i], deltas[i] / row_sum[i]
+            grad_output = tf.cast(grad_output, values.dtype)
             shifted_query = self.score.shifted_query(query, row_max[i])
+            query = tf.cast(query, keys.dtype)
             shifted_output = append_shift(grad_output, delta)
 
             def over_keys(
@@ -226,8 +233,9 @@ class BlockwisePasses:
                     keep *= self.dropout.scale
                     kept = weights * keep
                     grad_weights = tf.matmul(grad_output, values[j], transpose_b=True)
-                    grad_weights = grad_weights * keep - delta
-                grad_scores = weights * grad_weights
+                    grad_weights = wide(grad_weights) * keep - delta
+                grad_scores = tf.cast(weights * wide(grad_weights), keys.dtype)
+                kept = tf.cast(kept, values.dtype)
                 grad_value = tf.matmul(kept, grad_output, transpose_a=True)
                 if self.bias is None:
                     found = self.score.vjp(self.tiling, query, keys[j], grad_scores)
@@ -237,7 +245,7 @@ class BlockwisePasses:
                     )
                 more_query, grad_key, more_parameters = found
                 return (
-                    grad_query + more_query,
+                    grad_query + wide(more_query),
                     add(grad_keys, j, grad_key),
                     add(grad_values, j, grad_value),
                     grad_bias,
@@ -245,12 +253,12 @@ class BlockwisePasses:
                 )
 
             grad_query, *after = loop(
-                visible.first, visible.end, over_keys, tf.zeros_like(query), *state
+                visible.first, visible.end, over_keys, wide(tf.zeros_like(query)), *state
             )
             return grad_queries.write(i, grad_query), *after
 
         blocks = self.tiling.query_blocks
-        grad_queries = tf.TensorArray(queries.dtype, blocks, element_shape=queries.shape[1:])
+        grad_queries = _array(queries, blocks, queries.shape[1:])
         grad_queries, grad_keys, grad_values, *sums = loop(
             0,
             blocks,
@@ -290,3 +298,7 @@ class BlockwisePasses:
     def _number(self, m: Size, i: Size, j: Size) -> Size:
         """The index of a block among the blocks of all steps, which seeds its dropout."""
         return (m * self.tiling.query_blocks + i) * self.tiling.key_blocks + j
+
+
+def _array(like: tf.Tensor, length: Size, shape: Any) -> tf.TensorArray:
+    return tf.TensorArray(wide(like).dtype, length, element_shape=shape)

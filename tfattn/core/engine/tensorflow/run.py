@@ -5,15 +5,18 @@ from typing import Any
 
 import keras
 import tensorflow as tf
+from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 
 from tfattn.core import biases
 from tfattn.core.call import AttentionCall
+from tfattn.core.engine import devices
 from tfattn.core.engine.tensorflow.block_bias import ArrayBias
 from tfattn.core.engine.tensorflow.block_dropout import BlockDropout
 from tfattn.core.engine.tensorflow.call_spec import CallSpec
 from tfattn.core.engine.tensorflow.differentiation import Differentiated, compiled
 from tfattn.core.engine.tensorflow.lengths import check_lengths
 from tfattn.core.engine.tensorflow.loops import Block
+from tfattn.core.scores import facts_of
 
 
 def run(
@@ -39,7 +42,8 @@ def run(
     given = call.query, call.key, call.value
     dtypes = [keras.backend.standardize_dtype(x.dtype) for x in given]
     compute = keras.backend.result_type(*dtypes, "float32")
-    query, key, value = (tf.cast(x, compute) for x in given)
+    narrow = set(dtypes) == {"bfloat16"} and _stays_in_bfloat16(call)
+    query, key, value = given if narrow else (tf.cast(x, compute) for x in given)
     if call.rank == 3:
         query, key, value = (x[:, None] for x in (query, key, value))  # (B, 1, T, D)
     heads_together, bias = False, call.bias
@@ -60,6 +64,16 @@ def run(
     if not call.return_log_sum_exp:
         return output
     return output, tf.cast(sums[0][..., 0], keras.backend.result_type(*dtypes[:2], "float32"))
+
+
+def _stays_in_bfloat16(call: AttentionCall) -> bool:
+    """Whether the gradients of blocks are products in bfloat16, see `passes`.
+
+    Not in a graph that XLA compiles, whose products in bfloat16 are slower than in float32.
+    """
+    is_product = facts_of(call.score).is_product and call.bias is None
+    is_fast = is_product and devices.multiplies_bfloat16(call.query)
+    return is_fast and not GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
 
 
 def choose(streams: tf.Tensor, dense: Callable[[], Any], streamed: Callable[[], Any]) -> Any:
