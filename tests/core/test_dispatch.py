@@ -21,7 +21,7 @@ from tests.helpers.blockwise import (
     problem,
     second,
 )
-from tfattn import MaskedCrossentropy, TransformerDecoder, attend, masks
+from tfattn import MaskedCrossentropy, TransformerDecoder, attend, biases, masks
 from tfattn.core import scores as score_functions
 from tfattn.core.engine import dense, devices, dispatch, fused, sizes
 from tfattn.core.engine.tensorflow import block_scores, differentiation
@@ -88,6 +88,7 @@ def test_attend_chooses_its_path_by_size(monkeypatch):
     monkeypatch.setattr(devices, "_has_bfloat16_products", lambda: True)
     assert path(1, 8, 2048, 2048) == "dense"
     assert path(1, 8, 2048, 2048, mask=masks.causal()) == "streamed"
+    assert path(1, 8, 2048, 2048, bias=biases.alibi(8)) == "streamed"
     assert path(2, 1, 1024, 1024, width=256, **additive) == "streamed"
     assert path(1, 8, 4096, 4096) == "streamed"
 

@@ -97,7 +97,8 @@ def _is_long(call: AttentionCall, least: sizes.Least) -> bool | Tensor:
     facts = facts_of(call.score)
     is_product = facts.is_product or facts.cap is not None
     numbers, in_all = (1, least.scores) if is_product else (width, least.wide_numbers)
-    if facts.is_product and call.mask is None and devices.multiplies_bfloat16(call.query):
+    is_plain = facts.is_product and call.mask is None and call.bias is None
+    if is_plain and devices.multiplies_bfloat16(call.query):
         in_all = least.unmasked_scores
     # As floats, since the product of large sizes would overflow int32.
     pairs = _product(*call.lengths, numbers)

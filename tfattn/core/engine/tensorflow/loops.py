@@ -45,18 +45,20 @@ def _keep_shape(before: Any, after: Any) -> None:
         after.set_shape(before.shape)
 
 
+def sums_dtype(dtype: tf.DType) -> tf.DType:
+    """The dtype of sums: float32 where blocks are multiplied in bfloat16."""
+    return tf.float32 if dtype == tf.bfloat16 else dtype
+
+
 def wide(x: tf.Tensor) -> tf.Tensor:
-    """x in the dtype of sums: float32 where blocks are multiplied in bfloat16."""
-    return tf.cast(x, tf.float32) if x.dtype == tf.bfloat16 else x
+    return tf.cast(x, sums_dtype(x.dtype))
 
 
 def zeros(x: tf.Tensor) -> tf.TensorArray:
     """An array of zeros in the shape of x, an element per entry of its first axis."""
-    start = wide(tf.zeros_like(x))
-    array = tf.TensorArray(
-        start.dtype, size(x, 0), element_shape=x.shape[1:], clear_after_read=False
-    )
-    return array.unstack(start)
+    x = wide(tf.zeros_like(x))
+    array = tf.TensorArray(x.dtype, size(x, 0), element_shape=x.shape[1:], clear_after_read=False)
+    return array.unstack(x)
 
 
 def add(array: tf.TensorArray, at: Size, x: tf.Tensor) -> tf.TensorArray:

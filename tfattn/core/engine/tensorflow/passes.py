@@ -29,7 +29,7 @@ from tfattn.core.engine import sizes
 from tfattn.core.engine.tensorflow.block_bias import BlockBias
 from tfattn.core.engine.tensorflow.block_dropout import BlockDropout
 from tfattn.core.engine.tensorflow.block_scores import BlockScore, append_ones, append_shift
-from tfattn.core.engine.tensorflow.loops import add, loop, size, wide, zeros
+from tfattn.core.engine.tensorflow.loops import add, loop, size, sums_dtype, wide, zeros
 from tfattn.core.engine.tensorflow.online_softmax import HIDDEN, OnlineSoftmax, log_of_sums
 from tfattn.core.engine.tensorflow.tiling import Tiling
 from tfattn.core.engine.tensorflow.visible_keys import VisibleKeys
@@ -68,7 +68,8 @@ class BlockwisePasses:
             return [array.write(m, part) for array, part in zip(arrays, parts, strict=True)]
 
         shapes = [[*operands[0].shape[1:-1], value.shape[-1]], None, None]
-        arrays = [_array(query, steps, shape) for shape in shapes]
+        dtype = sums_dtype(query.dtype)
+        arrays = [tf.TensorArray(dtype, steps, element_shape=shape) for shape in shapes]
         arrays = loop(0, steps, over_steps, *arrays, at_once=sizes.STEPS_AT_ONCE)
         output, row_max, row_sum = [array.stack() for array in arrays]
         if query.dtype == tf.bfloat16:  # in which `backward` would round ∂output / row_sum
@@ -124,7 +125,7 @@ class BlockwisePasses:
 
         blocks, steps = self.tiling.query_blocks, self.tiling.steps
         shapes = [[*queries.shape[1:-1], width] for width in (values.shape[-1], 1, 1)]
-        arrays = [_array(queries, blocks, shape) for shape in shapes]
+        arrays = [tf.TensorArray(queries.dtype, blocks, element_shape=shape) for shape in shapes]
         # With a single step, blocks of queries run in parallel instead.
         at_once = sizes.STEPS_AT_ONCE if isinstance(steps, int) and steps == 1 else 1
         return [array.stack() for array in loop(0, blocks, over_queries, *arrays, at_once=at_once)]
@@ -165,8 +166,9 @@ class BlockwisePasses:
                 *after,
             )
 
-        arrays = [_array(query, steps, x.shape[1:]) for x in operands]
-        grad_bias = () if self.bias is None else self.bias.zeros(wide(query).dtype)
+        dtype = sums_dtype(query.dtype)
+        arrays = [tf.TensorArray(dtype, steps, element_shape=x.shape[1:]) for x in operands]
+        grad_bias = () if self.bias is None else self.bias.zeros(dtype)
         grad_parameters = [tf.zeros_like(x) for x in self.score.parameters]
         *arrays, grad_bias, grad_parameters = loop(
             0,
@@ -258,7 +260,7 @@ class BlockwisePasses:
             return grad_queries.write(i, grad_query), *after
 
         blocks = self.tiling.query_blocks
-        grad_queries = _array(queries, blocks, queries.shape[1:])
+        grad_queries = tf.TensorArray(queries.dtype, blocks, element_shape=queries.shape[1:])
         grad_queries, grad_keys, grad_values, *sums = loop(
             0,
             blocks,
@@ -298,7 +300,3 @@ class BlockwisePasses:
     def _number(self, m: Size, i: Size, j: Size) -> Size:
         """The index of a block among the blocks of all steps, which seeds its dropout."""
         return (m * self.tiling.query_blocks + i) * self.tiling.key_blocks + j
-
-
-def _array(like: tf.Tensor, length: Size, shape: Any) -> tf.TensorArray:
-    return tf.TensorArray(wide(like).dtype, length, element_shape=shape)
