@@ -494,8 +494,23 @@ def test_four_products_of_a_block_are_in_bfloat16_where_these_are_fast(monkeypat
     assert products(query, key) == 0
 
 
-def test_products_in_bfloat16_need_onednn(monkeypatch):
-    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")
-    devices._has_bfloat16_products.cache_clear()
-    assert not devices._has_bfloat16_products()
-    devices._has_bfloat16_products.cache_clear()
+@pytest.mark.parametrize(
+    "flags, onednn, expected",
+    [
+        ("fpu avx512_bf16", None, True),
+        ("amx_bf16", "1", True),
+        ("amx_bf16", "False", False),
+        ("avx512f avx512_bf16_not", None, False),
+    ],
+)
+def test_products_in_bfloat16_need_a_processor_and_onednn(
+    flags, onednn, expected, tmp_path, monkeypatch
+):
+    path = tmp_path / "cpuinfo"
+    path.write_text(f"processor : 0\nflags : {flags}\n")
+    monkeypatch.delenv("TF_ENABLE_ONEDNN_OPTS", raising=False)
+    if onednn:
+        monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", onednn)
+    function = devices._has_bfloat16_products.__wrapped__  # without its cache
+    assert function(path) == expected
+    assert not function(tmp_path / "none")

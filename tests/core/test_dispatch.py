@@ -66,10 +66,10 @@ def test_a_kernel_takes_products_under_a_causal_mask_or_none(fields, taken, monk
 def test_attend_chooses_its_path_by_size(monkeypatch):
     monkeypatch.setattr(devices, "_has_bfloat16_products", lambda: False)
 
-    def path(batch, heads, queries, keys, width=64, **fields):
+    def path(batch, heads, queries, keys, width=64, dtype="float32", **fields):
         query, key = (
-            keras.KerasTensor((batch, heads, queries, width)),
-            keras.KerasTensor((batch, heads, keys, width)),
+            keras.KerasTensor((batch, heads, queries, width), dtype),
+            keras.KerasTensor((batch, heads, keys, width), dtype),
         )
         is_long = dispatch._is_long(call_of(query, key, **fields), sizes.LEAST["cpu"])
         return "streamed" if is_long else "dense"
@@ -87,6 +87,8 @@ def test_attend_chooses_its_path_by_size(monkeypatch):
     # Where products are fast, the dense path is faster without a mask.
     monkeypatch.setattr(devices, "_has_bfloat16_products", lambda: True)
     assert path(1, 8, 2048, 2048) == "dense"
+    assert path(1, 8, 2048, 2048, dtype="bfloat16") == "dense"
+    assert path(1, 8, 2048, 2048, dtype="float16") == "streamed"
     assert path(1, 8, 2048, 2048, mask=masks.causal()) == "streamed"
     assert path(1, 8, 2048, 2048, bias=biases.alibi(8)) == "streamed"
     assert path(2, 1, 1024, 1024, width=256, **additive) == "streamed"

@@ -49,13 +49,13 @@ def attend(
     mask and score.
 
     On a CPU `attend` streams by default where T and S are at least 64, T · S is at least 512², and
-    B · H · T · S is at least 2²³. For a score other than a dot product, T · S times the width of
-    the operands is at least 512², and B · H · T · S times that width at least 2²⁴. Without a mask
-    or a bias it is 2²⁷ on TensorFlow where the processor has bfloat16 products. Where PyTorch's
-    kernel supports the call, 512² pairs are enough. On other devices the limits are 1024², and 2²⁷
-    or 2²⁸; a backend's kernel runs every call it supports. Where the weights are returned, `attend`
-    never streams. On TensorFlow, a graph of unknown lengths holds both paths, and chooses at run
-    time; on JAX and PyTorch the lengths are known when a call is traced.
+    B · H · T · S is at least 2²³, or 2²⁷ for a dot product without a mask or a bias on TensorFlow
+    where the processor has bfloat16 products. For a score other than a dot product, T · S times the
+    width of the operands is at least 512², and B · H · T · S times that width at least 2²⁴. Where
+    PyTorch's kernel supports the call, 512² pairs are enough. On other devices the limits are
+    1024², and 2²⁷ or 2²⁸; a backend's kernel runs every call it supports. Where the weights are
+    returned, `attend` never streams. On TensorFlow, a graph of unknown lengths holds both paths,
+    and chooses at run time; on JAX and PyTorch the lengths are known when a call is traced.
 
     Args:
         query: float `(B, T, Dq)`, or `(B, H, T, Dq)` with H heads.

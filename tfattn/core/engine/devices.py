@@ -29,11 +29,12 @@ def multiplies_bfloat16(tensor: Tensor) -> bool:
 
 
 @functools.cache
-def _has_bfloat16_products() -> bool:
-    # oneDNN has these products, for x86; Linux tells what the processor has.
-    if os.environ.get("TF_ENABLE_ONEDNN_OPTS") == "0" or not os.path.exists("/proc/cpuinfo"):
+def _has_bfloat16_products(path: str = "/proc/cpuinfo") -> bool:
+    # oneDNN has these products, for x86; Linux says what the processor has.
+    is_off = os.environ.get("TF_ENABLE_ONEDNN_OPTS", "").lower() in ("0", "false")
+    if is_off or not os.path.exists(path):
         return False
-    with open("/proc/cpuinfo") as file:
+    with open(path) as file:
         flags = next((line.split() for line in file if line.startswith("flags")), [])
     return "avx512_bf16" in flags or "amx_bf16" in flags
 

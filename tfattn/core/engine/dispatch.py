@@ -98,6 +98,8 @@ def _is_long(call: AttentionCall, least: sizes.Least) -> bool | Tensor:
     is_product = facts.is_product or facts.cap is not None
     numbers, in_all = (1, least.scores) if is_product else (width, least.wide_numbers)
     is_plain = facts.is_product and call.mask is None and call.bias is None
+    dtypes = {keras.backend.standardize_dtype(x.dtype) for x in (call.query, call.key, call.value)}
+    is_plain = is_plain and dtypes <= {"float32", "bfloat16"}
     if is_plain and devices.multiplies_bfloat16(call.query):
         in_all = least.unmasked_scores
     # As floats, since the product of large sizes would overflow int32.

@@ -21,7 +21,7 @@ class Least(NamedTuple):
             Elsewhere 512 MB: smaller scores fit, and a few large products are faster than many
             small products.
         unmasked_scores: likewise for dot products without a mask or a bias, on a CPU with bfloat16
-            products: 512 MB. There the dense path is faster.
+            products: 512 MB. On such processors the dense path is faster, in float32 too.
         wide_numbers: pairs times width, if a score is not a product. Smaller calls do not repay the
             compilation of a score.
         fused_pairs: T · S of a head, where a kernel of the backend supports the call.

@@ -72,7 +72,8 @@ class BlockwisePasses:
         arrays = [tf.TensorArray(dtype, steps, element_shape=shape) for shape in shapes]
         arrays = loop(0, steps, over_steps, *arrays, at_once=sizes.STEPS_AT_ONCE)
         output, row_max, row_sum = [array.stack() for array in arrays]
-        if query.dtype == tf.bfloat16:  # in which `backward` would round ∂output / row_sum
+        if query.dtype == tf.bfloat16:
+            # Weights without a divisor: `backward` would round ∂output / row_sum.
             row_max, row_sum = row_max + tf.math.log(row_sum), tf.ones_like(row_sum)
         sums = None
         if self.log_sum_exp:
@@ -255,7 +256,7 @@ class BlockwisePasses:
                 )
 
             grad_query, *after = loop(
-                visible.first, visible.end, over_keys, wide(tf.zeros_like(query)), *state
+                visible.first, visible.end, over_keys, tf.zeros_like(queries[i]), *state
             )
             return grad_queries.write(i, grad_query), *after
 

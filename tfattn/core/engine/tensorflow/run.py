@@ -56,8 +56,8 @@ def run(
         bias = biases.explicit(ArrayBias.expanded(bias.parameters()[0], query, key))
     parameters = [tf.convert_to_tensor(x) for x in call.parameters]
     parameters = [tf.cast(x, compute) if x.dtype.is_floating else x for x in parameters]
-    wide = call.replace(query=query, key=key, value=value, bias=bias, parameters=parameters)
-    spec, tensors = CallSpec.of(wide, dropout, call.rank, block, heads_together)
+    prepared = call.replace(query=query, key=key, value=value, bias=bias, parameters=parameters)
+    spec, tensors = CallSpec.of(prepared, dropout, call.rank, block, heads_together)
     found = Differentiated(spec, shared)(*tensors)
     output, *sums = [x[:, 0] for x in found] if call.rank == 3 else found
     output = tf.cast(output, call.value.dtype)
