@@ -158,7 +158,7 @@ def test_a_dropout_rate_keeps_the_streamed_path_and_no_weights_come_unasked(monk
         layer.set_weights(
             [w if w.dtype == "uint32" else draw(*w.shape) for w in layer.get_weights()]
         )
-        outputs.append(layer(query=long, value=long))
+        outputs.append(layer(query=long, value=long, use_causal_mask=True))
     assert taken == [True, True]
     assert [output.shape for output in outputs] == [(1, 2048, 8)] * 2
     np.testing.assert_array_equal(*outputs)

@@ -275,15 +275,15 @@ def test_flash_attention_chooses_the_path(taken):
 
 @pytest.mark.slow
 def test_flash_attention_is_off_where_keras_is_told_so(taken):
-    long = draw(1, 2048, 8)
+    inputs = {"query": draw(1, 2048, 8), "use_causal_mask": True}
     layer = tfattn.MultiHeadAttention(2, 4)
-    layer(long, long)
+    layer(value=inputs["query"], **inputs)
     keras.config.disable_flash_attention()
     try:
-        layer(long, long)
+        layer(value=inputs["query"], **inputs)
     finally:
         keras.config.enable_flash_attention()
-    layer(long, long)
+    layer(value=inputs["query"], **inputs)
     assert taken == [True, False, True]
 
 
