@@ -13,8 +13,9 @@ The backward pass computes every block again. With weight = exp(score − row_ma
 and the sum over keys is ∂output · output, known before the pass begins (Dao et al. 2022,
 arXiv:2205.14135, appendix B).
 
-Operands may be bfloat16, for processors that multiply it faster. Then ∂value, ∂weight, ∂query and
-∂key of a block are products in bfloat16; scores, softmax and all sums over blocks stay in float32.
+Operands may be bfloat16, for processors that multiply it faster. Then ∂value, ∂query, ∂key and,
+without dropout, ∂weight of a block are products in bfloat16; scores, softmax and all sums over
+blocks stay in float32.
 """
 
 import dataclasses
@@ -235,8 +236,9 @@ class BlockwisePasses:
                     )
                     keep *= self.dropout.scale
                     kept = weights * keep
-                    grad_weights = tf.matmul(grad_output, values[j], transpose_b=True)
-                    grad_weights = wide(grad_weights) * keep - delta
+                    # In float32: delta would be subtracted from a rounded ∂weight.
+                    grad_weights = tf.matmul(wide(grad_output), wide(values[j]), transpose_b=True)
+                    grad_weights = grad_weights * keep - delta
                 grad_scores = tf.cast(weights * wide(grad_weights), keys.dtype)
                 kept = tf.cast(kept, values.dtype)
                 grad_value = tf.matmul(kept, grad_output, transpose_a=True)
