@@ -481,7 +481,7 @@ def test_four_products_of_a_block_are_in_bfloat16_where_these_are_fast(monkeypat
 
         return len(products_of(tf.function(run, **options), dtype))
 
-    query, key, value = arguments
+    query, key, _ = arguments
     zeros = tf.zeros((T, S))
     monkeypatch.setattr(devices, "_has_bfloat16_products", lambda: True)
     assert products(query, key) == 4
