@@ -520,8 +520,12 @@ def forbidden_tokens(scores, written, phrases):
     return without(scores, [p[-1] for p in phrases if ends_with(list(written), p[:-1])])
 
 
-def target_prefix(scores, written, prefix):
-    return only(scores, [prefix[len(written)]]) if len(written) < len(prefix) else scores
+def target_prefix(scores, written, prefix, scored=True):
+    if len(written) >= len(prefix):
+        return scores
+    if not scored:  # the probability of the token is 1
+        scores = np.full(len(scores), np.log(np.sum(np.exp(scores))))
+    return only(scores, [prefix[len(written)]])
 
 
 def min_length(scores, written, length, end):

@@ -231,7 +231,7 @@ KINDS = {
         (SHARE.optional, "top_p"),
         (FLAG, "clean_up early_stopping"),
         (FLAG, "bidirectional box_sums interleaved jit_compile leave_one_out log_x log_y"),
-        (FLAG, "lowercase norm_first per_sentence pointed progress return_state return_trace"),
+        (FLAG, "lowercase norm_first per_sentence pointed progress return_state return_trace scored"),
         (FLAG, "share_embeddings shard_vocabulary shared_bandwidth smooth tie_embeddings"),
         (FLAG, "trainable_bandwidth"),
         (FLAG, "trainable_temperature truncate use_bias use_gate"),

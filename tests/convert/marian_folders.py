@@ -10,12 +10,12 @@ import pathlib
 import random
 import sys
 
-NUM_BEAMS, LONGEST, MARGIN = 6, 63, 1e-3
+NUM_BEAMS, LONGEST, MARGIN, FIRST = 6, 63, 1e-3, 9
 CODES = [">>fra<<", ">>deu<<"]
 SIZES = {"layers": 2, "ffn_dim": 32, "attention_heads": 4}
 
 # From a name to: whether source and target share their vocabulary, steps of training, sentences.
-FOLDERS = {"one-vocabulary": (True, 400, 200), "two-vocabularies": (False, 100, 40)}
+FOLDERS = {"one-vocabulary": (True, 400, 200), "two-vocabularies": (False, 200, 40)}
 
 
 def is_there():
@@ -113,6 +113,7 @@ def generation(size, shared):
         "max_length": LONGEST + 1,
         "num_beams": NUM_BEAMS,
         "renormalize_logits": shared,
+        "forced_bos_token_id": None if shared else FIRST,
     }
 
 

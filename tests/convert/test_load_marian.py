@@ -106,6 +106,10 @@ def test_a_folder_needs_no_settings_of_generation_and_tokenizer(folder):
         ),
         ({"num_beams": 1}, GreedySearch()),
         ({"num_beams": None}, GreedySearch()),
+        (
+            {"num_beams": 2, "forced_bos_token_id": 4},
+            PooledBeamSearch(2, rules=[tfattn.rules.TargetPrefix([5], scored=False)]),
+        ),
     ],
 )
 def test_the_search_is_that_of_the_folder(folder, entries, wanted):
@@ -120,6 +124,7 @@ def test_the_search_is_that_of_the_folder(folder, entries, wanted):
         ({"num_beam_groups": 3}, "marian_search: `num_beam_groups` cannot be converted"),
         ({"penalty_alpha": 0.6}, "marian_search: `penalty_alpha` cannot be converted"),
         ({"early_stopping": "never"}, "PooledBeamSearch: `early_stopping` must be True or False"),
+        ({"forced_bos_token_id": "a"}, "marian_search: `forced_bos_token_id` must be an integer"),
     ],
 )
 def test_other_searches_are_refused(folder, entries, message):
@@ -271,7 +276,6 @@ DAMAGE = {
     "wide": (change(CONFIG, d_model=10**9), "`weights` must hold at least "),
     "deep model": (change(CONFIG, encoder_layers=10**9), "`weights` must hold at least "),
     "far": (change(CONFIG, max_position_embeddings=10**9), "`max_position_embeddings` must be at"),
-    "first word": (change(SETTINGS, forced_bos_token_id=5), "`forced_bos_token_id` cannot be conv"),
     "bad words": (change(SETTINGS, bad_words_ids=[[3]]), "`bad_words_ids` cannot be converted"),
     "n-grams": (change(SETTINGS, no_repeat_ngram_size=2), "`no_repeat_ngram_size` cannot be conv"),
     "begin": (change(CONFIG, decoder_start_token_id=1), "`decoder_start_token_id` cannot be conv"),

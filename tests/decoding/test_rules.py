@@ -61,6 +61,10 @@ RULES = {
         rules.TargetPrefix([5, 3]),
         lambda s, w, *_: reference.target_prefix(s, w, [5, 3]),
     ),
+    "prefix at no cost": (
+        rules.TargetPrefix([5], scored=False),
+        lambda s, w, *_: reference.target_prefix(s, w, [5], scored=False),
+    ),
     "prefixes": (
         rules.TargetPrefix(PREFIXES),
         lambda s, w, _, row: reference.target_prefix(s, w, PREFIXES[row]),
@@ -79,7 +83,14 @@ RULES = {
 }
 # Joined in this order.
 TOGETHER = {
-    "for all": ["repetition penalty", "forbidden", "no pair twice", "min length", "min p"],
+    "for all": [
+        "prefix at no cost",
+        "repetition penalty",
+        "forbidden",
+        "no pair twice",
+        "min length",
+        "min p",
+    ],
     "for each": ["prefixes", "each its own required", "repetition penalty", "no three twice"],
 }
 

@@ -1,7 +1,9 @@
 """A published translator becomes a run: all commands work on it, and a training goes on from it."""
 
+import json
 import random
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -88,9 +90,15 @@ def test_plain_text_and_a_page_are_refused(imported, refused, tmp_path):
     assert "`source_vocabulary` must be one of Vocabulary, SubwordVocabulary" in said
 
 
-def test_the_languages_are_the_published_ones(imported, tmp_path):
-    translator("import", imported / "published", "--out", tmp_path / "run")
-    assert Folder(tmp_path / "run").read_record()["settings"] == {"languages": ["en", "fr"]}
+def test_languages_and_search_are_the_published_ones(imported, tmp_path):
+    published = shutil.copytree(imported / "published", tmp_path / "published")
+    settings = published / "generation_config.json"
+    entries = {**json.loads(settings.read_text()), "num_beams": 1, "forced_bos_token_id": 8}
+    settings.write_text(json.dumps(entries))
+    translator("import", published, "--out", tmp_path / "run")
+    record = Folder(tmp_path / "run").read_record()
+    assert record["settings"] == {"languages": ["en", "fr"]}
+    assert record["search"] == {"first_token": 9}
 
 
 def test_an_import_that_failed_can_be_repeated(imported, refused, tmp_path, monkeypatch):

@@ -228,19 +228,32 @@ def test_tensorboard_gets_the_numbers_where_it_is_installed(run_of, tmp_path, mo
     assert str(board.log_dir) == str(tmp_path / "out" / "tensorboard")
 
 
-def test_a_full_disk_prints_one_line_and_a_bug_a_traceback(tmp_path, monkeypatch, refused):
+def test_a_full_disk_or_memory_prints_one_line_and_a_bug_a_traceback(
+    tmp_path, monkeypatch, refused
+):
     def fit():
-        raise error
+        raise errors.pop(0)
 
     monkeypatch.setattr("tfattn.translator.__main__.Run", lambda _: types.SimpleNamespace(fit=fit))
-    error = OSError(28, "No space left on device")
+    errors = [
+        OSError(28, "No space left on device"),
+        MemoryError(),
+        RuntimeError("RESOURCE_EXHAUSTED: 9 bytes"),
+        ValueError("a fault"),
+        RuntimeError("a fault"),
+    ]
     assert refused("train", folder=tmp_path) == (
         "error: [Errno 28] No space left on device. Run again with --resume to continue after the "
         "last completed epoch."
     )
-    error = ValueError("a fault")
-    with pytest.raises(ValueError, match="a fault"):
-        refused("train", folder=tmp_path)
+    for _ in range(2):
+        assert refused("train", folder=tmp_path) == (
+            "error: out of memory. Use a smaller --tokens. Run again with --resume to continue "
+            "after the last completed epoch."
+        )
+    for kind in (ValueError, RuntimeError):
+        with pytest.raises(kind, match="a fault"):
+            refused("train", folder=tmp_path)
 
 
 def test_a_batch_too_small_for_a_sentence_names_the_option(run_of, tmp_path):

@@ -43,6 +43,16 @@ def test_options_replace_arguments_of_a_published_search(tmp_path):
     assert [(each.num_beams, each.length_penalty) for each in found] == [(6, 0.5), (3, 0.5), (3, 0)]
 
 
+@pytest.mark.parametrize("own", [{}, PUBLISHED])
+def test_a_published_first_token_begins_every_translation(tmp_path, own):
+    Folder(tmp_path).add_to_record(search={**own, "first_token": 9})
+    for chosen in ({}, {"beam": 1}, {"beam": 3}, {"sample": True, "temperature": 1.0, "seed": 0}):
+        options = types.SimpleNamespace(**{"beam": None, "length_penalty": None, **chosen})
+        found = translating.search(options, translating.published_search(options, [tmp_path]))
+        assert repr(found.rules) == "(TargetPrefix(tokens=[9], scored=False),)"
+        assert getattr(found, "early_stopping", False) == (own == PUBLISHED and found.width > 1)
+
+
 def test_runs_with_different_published_searches_use_the_first_and_say_so(tmp_path, capsys):
     runs = [tmp_path / name for name in ("own", "one", "other", "same")]
     for run, search in zip(runs, (None, PUBLISHED, {"num_beams": 4}, PUBLISHED), strict=True):
@@ -50,11 +60,11 @@ def test_runs_with_different_published_searches_use_the_first_and_say_so(tmp_pat
         Folder(run).add_to_record(**({"search": search} if search else {}))
     own, one, other, same = runs
     options = types.SimpleNamespace(beam=None, length_penalty=None)
-    for paths, found in (([one, same], PUBLISHED), ([one], PUBLISHED), ([own, own], None)):
+    for paths, found in (([one, same], PUBLISHED), ([one], PUBLISHED), ([own, own], {})):
         assert translating.published_search(options, paths) == found
-    assert translating.published_search(types.SimpleNamespace(beam=1), [one, other]) is None
+    assert translating.published_search(types.SimpleNamespace(beam=1), [one, other]) == {}
     assert capsys.readouterr().err == ""
-    for paths, found in (([one, other], PUBLISHED), ([own, one], None)):
+    for paths, found in (([one, other], PUBLISHED), ([own, one], {})):
         assert translating.published_search(options, paths) == found
         said = f"published with different searches; the search of {paths[0]} is used\n"
         assert capsys.readouterr().err == "note: --ensemble: the runs were " + said

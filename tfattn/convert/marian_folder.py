@@ -13,7 +13,7 @@ from tfattn import _checks, _optional
 from tfattn.convert import weights
 from tfattn.convert.marian import NEVER, SIZES, from_marian
 from tfattn.data.marian import MarianVocabulary
-from tfattn.decoding import GreedySearch, PooledBeamSearch
+from tfattn.decoding import GreedySearch, PooledBeamSearch, rules
 from tfattn.models.transformer import Transformer
 
 _WHO = "load_marian"
@@ -24,7 +24,6 @@ _MOST_POSITIONS = 2**17
 _SPECIAL = {"unk_token": "<unk>", "pad_token": "<pad>", "eos_token": "</s>"}
 # Settings by which `generate` changes the scores, and the values that change nothing.
 _UNCHANGED: dict[str, tuple[Any, ...]] = {
-    "forced_bos_token_id": (None,),
     "repetition_penalty": (None, 1),
     "no_repeat_ngram_size": (None, 0),
     "min_length": (None, 0),
@@ -96,7 +95,7 @@ def marian_search(folder: str | os.PathLike[str]) -> GreedySearch | PooledBeamSe
         folder: as in `load_marian`.
     Returns:
         `PooledBeamSearch` with its `num_beams`, `length_penalty` and `early_stopping`, or
-        `GreedySearch` for a single beam.
+        `GreedySearch` for a single beam; with `rules.TargetPrefix` for `forced_bos_token_id`.
     Raises:
         FileNotFoundError: the folder or `config.json` is missing.
         ValueError: a file is damaged; the search is another one, or an entry is out of its range.
@@ -107,7 +106,13 @@ def marian_search(folder: str | os.PathLike[str]) -> GreedySearch | PooledBeamSe
     _check_unchanged(who, generation)
     names = ("num_beams", "length_penalty", "early_stopping")
     given = {name: generation[name] for name in names if generation.get(name) is not None}
-    return GreedySearch() if given.get("num_beams", 1) == 1 else PooledBeamSearch(**given)
+    first, forced = generation.get("forced_bos_token_id"), []
+    if first is not None:
+        first = _checks.non_negative_int(who, "forced_bos_token_id", first) + 1
+        forced = [rules.TargetPrefix([first], scored=False)]
+    if given.get("num_beams", 1) == 1:
+        return GreedySearch(forced)
+    return PooledBeamSearch(**given, rules=forced)
 
 
 def published_languages(folder: str | os.PathLike[str]) -> tuple[str, str] | None:

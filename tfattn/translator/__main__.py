@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import os
+import re
 import sys
 from collections.abc import Iterator, Sequence
 
@@ -34,6 +35,23 @@ def _user_errors(
     except kinds as error:
         message = " ".join(str(error).split())
         raise UserError(f"{message.rstrip('.')}.{hint}" if hint else message) from None
+
+
+NO_MEMORY = re.compile("RESOURCE_EXHAUSTED|ResourceExhausted|out of memory|allocate memory")
+
+
+@contextlib.contextmanager
+def _memory_errors(options: argparse.Namespace) -> Iterator[None]:
+    """Converts a backend's error for a lack of memory to `UserError`."""
+    try:
+        yield
+    except Exception as error:  # each backend raises its own
+        said = f"{type(error).__name__}: {error}"
+        if not (isinstance(error, MemoryError) or NO_MEMORY.search(said)):
+            raise
+        named = "--tokens" if options.command == "train" else "--beam or --max-length"
+        hint = CONTINUE if options.command == "train" else ""
+        raise UserError(f"out of memory. Use a smaller {named}.{hint}") from None
 
 
 CONTINUE = " Run again with --resume to continue after the last completed epoch."
@@ -71,7 +89,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     write_utf8()
     try:
         restore_interrupts()
-        _run(options)
+        with _memory_errors(options):
+            _run(options)
         with _user_errors():
             sys.stdout.flush()
     except UserError as error:

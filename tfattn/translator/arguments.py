@@ -420,7 +420,7 @@ def _ensemble(group: argparse._ActionsContainer) -> None:
 def _beams(group: argparse._ActionsContainer) -> None:
     group.add_argument(
         "--beam",
-        type=_positive_int,
+        type=_beam,
         metavar="K",
         help="number of beams: hypotheses kept at each step; 1 is greedy search (default: 1, but "
         "for an imported run the number that it was published with)",
@@ -482,6 +482,10 @@ def _count(text: str) -> int:
 
 def _positive_int(text: str) -> int:
     return _number(text, int, lambda value: value >= 1, "an integer of at least 1")
+
+
+def _beam(text: str) -> int:
+    return _number(text, int, lambda value: 1 <= value <= 1000, "an integer from 1 to 1000")
 
 
 def _at_least_one(text: str) -> float:

@@ -180,8 +180,8 @@ _ENTRIES = {
     "search": dict,
 }
 _SETTINGS = {"languages": list, "pairs": int, "seed": int, "init": str | None}
-# The search that an imported translator was published with; without entries, greedy search.
-SEARCH = {"num_beams": int, "length_penalty": float, "early_stopping": bool}
+# The search that an imported translator was published with; without `num_beams`, greedy search.
+SEARCH = {"num_beams": int, "length_penalty": float, "early_stopping": bool, "first_token": int}
 
 
 def _is_record(found: Any) -> bool:

@@ -22,6 +22,8 @@ def import_folder(options: argparse.Namespace) -> None:
     folder.take(new=True)
     folder.save_vocabularies(vocabularies)
     published = {name: getattr(search, name) for name in SEARCH if hasattr(search, name)}
+    if search.rules:
+        published["first_token"] = int(search.rules[0].tokens[0])
     languages = options.languages or published_languages(options.folder) or LANGUAGES
     folder.add_to_record(settings={"languages": list(languages)}, search=published)
     folder.save_model(model, vocabularies)

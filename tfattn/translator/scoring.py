@@ -68,7 +68,8 @@ def score(options: argparse.Namespace) -> None:
     result = {**translating.settings(options), "runs": found}
     if any(searches.values()):
         result["published"] = {name: search for name, search in searches.items() if search}
-    if all(searches.values()):  # then no run used the options' search
+    # Then no run used the options' search.
+    if all("num_beams" in search for search in searches.values()):
         del result["beam"], result["length_penalty"]
     if baseline:
         result["compare"] = str(options.compare)
@@ -148,7 +149,7 @@ def _translations(
     paths: Sequence[Path],
     parts: dict[str, Pairs],
     options: argparse.Namespace,
-    published: dict[str, Any] | None,
+    published: dict[str, Any],
 ) -> Iterator[tuple[str, list[str]]]:
     model, vocabularies = load_ensemble(paths)
     for part, pairs in parts.items():

@@ -24,8 +24,11 @@ from tfattn.translator.folder import Folder
 
 def search(options: argparse.Namespace, published: Mapping[str, Any] | None = None) -> Search:
     """The search selected by the options of a command, or of `published_search`."""
+    published = dict(published or {})
+    first = published.pop("first_token", None)
+    used: list[rules.Rule] = [] if first is None else [rules.TargetPrefix([first], scored=False)]
     given = {name: getattr(options, option, None) for option, name in RULES.items()}
-    used = [getattr(rules, name)(n) for name, n in given.items() if n is not None]
+    used += [getattr(rules, name)(n) for name, n in given.items() if n is not None]
     if getattr(options, "sample", False):
         # The generator's state advances with each batch, so that equal lines get different samples.
         seed = keras.random.SeedGenerator(options.seed)
@@ -38,14 +41,16 @@ def search(options: argparse.Namespace, published: Mapping[str, Any] | None = No
     return BeamSearch(options.beam, _length_penalty(options), num_results, rules=used)
 
 
-def published_search(options: argparse.Namespace, paths: Sequence[Path]) -> dict[str, Any] | None:
-    """Arguments of the `PooledBeamSearch` that the first of the runs was published with, with those
-    of the options in their place; None if it has no such search, or the options select another.
+def published_search(options: argparse.Namespace, paths: Sequence[Path]) -> dict[str, Any]:
+    """The search that the first of the runs was published with, and the options in place of its
+    arguments: those of `PooledBeamSearch`, unless the options select another search, and
+    `first_token`, where each translation begins with that token.
     """
+    searches = [Folder(path).read_record().get("search", {}) for path in paths]
+    first = searches[0]
     if options.beam == 1 or getattr(options, "sample", False):
-        return None
-    searches = [Folder(path).read_record().get("search") or None for path in paths]
-    if any(search != searches[0] for search in searches):
+        return {name: first[name] for name in ("first_token",) if name in first}
+    if any(search != first for search in searches):
         print(
             "note: --ensemble: the runs were published with different searches; the search of "
             f"{paths[0]} is used",
@@ -53,7 +58,7 @@ def published_search(options: argparse.Namespace, paths: Sequence[Path]) -> dict
         )
     given = {"num_beams": options.beam, "length_penalty": options.length_penalty}
     given = {name: value for name, value in given.items() if value is not None}
-    return searches[0] and {**searches[0], **given}
+    return {**first, **given} if "num_beams" in first else first
 
 
 # From an option to the class in `tfattn.decoding.rules`.

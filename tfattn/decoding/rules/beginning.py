@@ -22,10 +22,13 @@ class TargetPrefix(Rule):
         tokens: ids without the begin token, for every sentence; or a sequence of ids for each
             sentence, as lists, or as an array `(B, P)`. Padding and an empty sequence require
             nothing. In `translate`, one sequence for each of `sentences`.
+        scored: whether the log-probabilities of these tokens count in the score of a beam; if not,
+            each counts 0.
     Raises:
-        ValueError: `tokens` contains no ids; in a search, an id is not in the vocabulary, the end
-            token precedes other tokens, a sequence is longer than the `max_length` of its row, or
-            the number of sequences differs from the number of sentences.
+        ValueError: `tokens` contains no ids; `scored` is not a bool; in a search, an id is not in
+            the vocabulary, the end token precedes other tokens, a sequence is longer than the
+            `max_length` of its row, or the number of sequences differs from the number of
+            sentences.
     Example: a step that counts up.
         >>> def step(tokens, position, state):
         ...     return keras.ops.one_hot(keras.ops.take(tokens, position, axis=1) + 1, 10), state
@@ -36,10 +39,10 @@ class TargetPrefix(Rule):
     """
 
     tensors = ("tokens",)
-    lowers_only = True
 
-    def __init__(self, tokens: Sequence[int] | Sequence[Sequence[int]]):
+    def __init__(self, tokens: Sequence[int] | Sequence[Sequence[int]], scored: bool = True):
         who = "TargetPrefix"
+        self.scored = self.lowers_only = _checks.boolean(who, "scored", scored)
         rows = _rows(tokens)
         self.per_row = rows is not None
         if rows is not None:
@@ -61,7 +64,9 @@ class TargetPrefix(Rule):
         given = ops.logical_and(wanted != NO_TOKEN, wanted != self.padding_id)
         given = ops.logical_and(given, position < width)
         others = ops.arange(ops.shape(logits)[1], dtype="int32") != wanted
-        return ops.where(ops.logical_and(given, others), -float("inf"), logits), state
+        only = logits if self.scored else ops.logsumexp(logits, axis=-1, keepdims=True)
+        only = ops.where(others, -float("inf"), only)
+        return ops.where(given, only, logits), state
 
     def room(self, ids: Ids) -> tuple[int | np.ndarray, str]:
         given = self._given(ids)
