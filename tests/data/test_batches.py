@@ -201,20 +201,6 @@ def array_batches(monkeypatch, make, **options):
         return make(**options)
 
 
-@pytest.mark.slow
-@pytest.mark.tensorflow
-@pytest.mark.parametrize("shuffle_seed", [3, None])
-@each_make
-def test_arrays_without_tensorflow_are_the_same_batches(make, pairs, shuffle_seed, monkeypatch):
-    options = {"pairs": pairs[:53], "shuffle_seed": shuffle_seed}
-    ours, found = make(**options), array_batches(monkeypatch, make, **options)
-    assert isinstance(found, keras.utils.PyDataset) and len(found) == len(ours)
-    for _ in range(2):
-        for one, other in zip(arrays(ours), found, strict=True):
-            keras.tree.map_structure(np.testing.assert_array_equal, one, other)
-            assert {rows.dtype for rows in keras.tree.flatten(other)} == {np.dtype("int32")}
-
-
 def test_an_epoch_of_keras_is_a_pass_but_an_inspected_batch_is_not(monkeypatch):
     whole, again = (array_batches(monkeypatch, batches, shuffle_seed=3) for _ in range(2))
     for epoch in [list(whole) for _ in range(3)]:

@@ -270,22 +270,6 @@ def test_what_is_cut_follows_from_the_seed_and_the_batch():
 
 
 @pytest.mark.slow
-@pytest.mark.tensorflow
-def test_arrays_are_cut_as_tensors_are():
-    from tfattn.data import simcut
-
-    for (sides, out), (both, outs) in zip(
-        batches_of(PAIRS[:40]).as_numpy_iterator(),
-        data.simcut_batches(batches_of(PAIRS[:40]), *WORDS, rate=0.2, seed=5).as_numpy_iterator(),
-        strict=True,
-    ):
-        found, doubled = simcut._with_cut_arrays((sides, out), WORDS, 0.2, 5)
-        for one, other in zip((*found, doubled), (*both, outs), strict=True):
-            np.testing.assert_array_equal(one, other)
-            assert one.dtype == other.dtype
-
-
-@pytest.mark.slow
 def test_a_model_learns_with_it_and_is_judged_without():
     batches, in_order = batches_of(PAIRS[:60], shuffle_seed=0), batches_of(PAIRS[:60])
     source, target = (keras.Input((None,), dtype="int32") for _ in range(2))

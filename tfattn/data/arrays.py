@@ -8,7 +8,7 @@ import keras
 import numpy as np
 
 from tfattn import _checks
-from tfattn.data.epochs import EpochCounter
+from tfattn.data.epochs import Dataset, EpochCounter
 
 FlatSides = Sequence[tuple[np.ndarray, np.ndarray]]  # ids of all rows in one array, lengths of rows
 BatchAt = Callable[[int], Any]  # from the index of a batch in an epoch to the batch
@@ -47,13 +47,13 @@ class ArrayBatches(keras.utils.PyDataset):
         return self._batch_at(index)
 
     def __iter__(self) -> Iterator[Any]:
-        batch_at = self._epoch_batches(int(self._counter.count()))
+        batch_at = self._epoch_batches(self._counter.count())
         return map(batch_at, range(len(self)))
 
     as_numpy_iterator = __iter__
 
     def on_epoch_begin(self) -> None:
-        self._epoch, self._read = int(self._counter.count()), 0
+        self._epoch, self._read = self._counter.count(), 0
         self._batch_at = self._epoch_batches(self._epoch)
 
     def on_epoch_end(self) -> None:
@@ -96,20 +96,36 @@ class _Mapped(keras.utils.PyDataset):
         self._batches.on_epoch_end()
 
 
-def mapped(batches: keras.utils.PyDataset, change: Callable[[Any], Any]) -> keras.utils.PyDataset:
+def mapped(batches: Dataset, change: Callable[[Any], Any]) -> Dataset:
     """The batches, with `change` applied to each array."""
 
     def of_array(array: Any) -> Any:
         return None if array is None else change(array)  # Keras's sample weights may be None
 
-    return _Mapped(batches, functools.partial(keras.tree.map_structure, of_array))
+    return mapped_whole(batches, functools.partial(keras.tree.map_structure, of_array))
 
 
-def mapped_whole(
-    batches: keras.utils.PyDataset, change: Callable[[Any], Any]
-) -> keras.utils.PyDataset:
-    """The batches, with `change` applied to each batch."""
-    return _Mapped(batches, change)
+def mapped_whole(batches: Dataset, change: Callable[[Any], Any]) -> Dataset:
+    """The batches, with `change`, which keeps their structure, applied to each batch."""
+    if isinstance(batches, keras.utils.PyDataset):
+        return _Mapped(batches, change)
+    import tensorflow as tf
+
+    is_tuple = isinstance(batches.element_spec, tuple)  # whose members `map` passes one by one
+
+    def changed(*given: Any) -> Any:
+        batch = given if is_tuple else given[0]
+        tensors = tf.nest.flatten(batch)
+
+        def flat(*arrays: np.ndarray) -> list[np.ndarray]:
+            return tf.nest.flatten(change(tf.nest.pack_sequence_as(batch, arrays)))
+
+        found = tf.numpy_function(flat, tensors, [tensor.dtype for tensor in tensors])
+        for new, old in zip(found, tensors, strict=True):
+            new.set_shape((None, *old.shape[1:]))
+        return tf.nest.pack_sequence_as(batch, found)
+
+    return batches.map(changed, num_parallel_calls=tf.data.AUTOTUNE)
 
 
 def gathered(flat_sides: FlatSides, rows: Sequence[np.ndarray], length_multiple: int) -> BatchAt:

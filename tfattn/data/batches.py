@@ -9,15 +9,12 @@ import keras
 import numpy as np
 
 from tfattn import _checks
-from tfattn._types import Tensor
 from tfattn.data.arrays import ArrayBatches, BatchAt, FlatSides, gathered
-from tfattn.data.epochs import Dataset, EpochCounter, Plan, per_epoch
+from tfattn.data.epochs import Dataset, EpochCounter, Plan
 from tfattn.data.subword_dropout import SubwordDropout
 
 Sides = Sequence[Sequence[Sequence[int]]]  # source and target, each a list of rows of ids
 Vocabularies = tuple[Any, Any]
-
-_AUTOTUNE = -1  # `tf.data.AUTOTUNE`, without importing TensorFlow
 
 
 def translation_batches(
@@ -241,15 +238,11 @@ def _epochs(
     length_multiple: int,
 ) -> Dataset:
     """The batches of a plan, shuffled for each pass if there is a seed."""
-    if keras.backend.backend() != "tensorflow":
-        return ArrayBatches(
-            len(plan.starts),
-            lambda epoch: gathered(flat_sides, plan.rows(seed, epoch), length_multiple),
-            counter,
-        )
-    shuffled = functools.partial(plan.dataset, seed)
-    rows = shuffled(0) if seed is None else per_epoch(shuffled, counter, len(plan.starts))
-    return _gather(flat_sides, rows, length_multiple).prefetch(_AUTOTUNE)
+
+    def epoch_batches(epoch: int) -> BatchAt:
+        return gathered(flat_sides, plan.rows(seed, epoch), length_multiple)
+
+    return _dataset(len(plan.starts), epoch_batches, counter)
 
 
 def _redrawn_epochs(
@@ -270,36 +263,32 @@ def _redrawn_epochs(
     first = len(make_plan(redraw(0)).starts)
     num_batches = min(max(len(plan.starts), first + -(-first // 100)), len(ids[0]))
 
-    def drawn(epoch: Any) -> tuple[FlatSides, Plan]:
-        """Flat sides and plan of an epoch."""
-        drawn_ids = redraw(int(epoch))
+    def epoch_batches(epoch: int) -> BatchAt:
+        drawn_ids = redraw(epoch)
         drawn_plan = make_plan(drawn_ids)
         if len(drawn_plan.starts) > num_batches:
             drawn_ids, drawn_plan = ids, plan
-        return _flat_sides(drawn_ids, vocabularies), drawn_plan.split_into(num_batches)
+        flat_sides = _flat_sides(drawn_ids, vocabularies)
+        rows = drawn_plan.split_into(num_batches).rows(seed, epoch)
+        return gathered(flat_sides, rows, length_multiple)
 
+    return _dataset(num_batches, epoch_batches, counter)
+
+
+def _dataset(
+    num_batches: int, epoch_batches: Callable[[int], BatchAt], counter: EpochCounter
+) -> Dataset:
+    """The batches of each pass, as the backend takes them."""
+    batches = ArrayBatches(num_batches, epoch_batches, counter)
     if keras.backend.backend() != "tensorflow":
-
-        def epoch_batches(epoch: int) -> BatchAt:
-            flat_sides, drawn_plan = drawn(epoch)
-            return gathered(flat_sides, drawn_plan.rows(seed, epoch), length_multiple)
-
-        return ArrayBatches(num_batches, epoch_batches, counter)
-
+        return batches
     import tensorflow as tf
 
-    def arrays(epoch: np.ndarray) -> tuple[Any, ...]:
-        flat_sides, drawn_plan = drawn(epoch)
-        return (*itertools.chain.from_iterable(flat_sides), *drawn_plan)
-
-    def dataset(epoch: Tensor) -> Dataset:
-        types = [tf.int32, tf.int64] * 3 + [tf.int64, tf.float64, tf.int64]
-        found = tf.numpy_function(arrays, [epoch], types)
-        found = [tf.ensure_shape(array, [None]) for array in found]
-        flat_sides = [found[i : i + 2] for i in (0, 2, 4)]
-        return _gather(flat_sides, Plan(*found[6:]).dataset(seed, epoch), length_multiple)
-
-    return per_epoch(dataset, counter, num_batches).prefetch(_AUTOTUNE)
+    rows = tf.TensorSpec((None, None), tf.int32)
+    signature = ((rows, rows), rows)
+    found = tf.data.Dataset.from_generator(batches.__iter__, output_signature=signature)
+    found = found.apply(tf.data.experimental.assert_cardinality(num_batches))
+    return found.prefetch(tf.data.AUTOTUNE)
 
 
 def _flat_sides(ids: Sides, vocabularies: Vocabularies) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -317,21 +306,3 @@ def _flat_sides(ids: Sides, vocabularies: Vocabularies) -> list[tuple[np.ndarray
         )
         for rows in sides
     ]
-
-
-def _gather(flat_sides: Sequence[Sequence[Tensor]], rows: Dataset, length_multiple: int) -> Dataset:
-    """The batches with the rows of `flat_sides` that are numbered in `rows`."""
-    import tensorflow as tf
-
-    sides = [tf.RaggedTensor.from_row_lengths(*side, validate=False) for side in flat_sides]
-
-    def padded(side: Tensor, indices: Tensor) -> Tensor:
-        dense = tf.gather(side, indices).to_tensor(default_value=0)  # (B, T)
-        return tf.pad(dense, [[0, 0], [0, -tf.shape(dense)[1] % length_multiple]])
-
-    def batch(indices: Tensor) -> tuple[tuple[Tensor, Tensor], Tensor]:
-        source, target_in, target_out = (padded(side, indices) for side in sides)
-        return (source, target_in), target_out
-
-    # Gathering batches by row numbers is much faster than a pipeline of single sentences.
-    return rows.map(batch, num_parallel_calls=_AUTOTUNE)

@@ -1,13 +1,12 @@
 """The batches of an epoch as row numbers."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 
 from tfattn import _checks
-from tfattn._types import Tensor
 from tfattn.data.noise import uniform
 
 Dataset = Any  # a tf.data.Dataset or a keras.utils.PyDataset: TensorFlow is imported only when used
@@ -38,36 +37,24 @@ class EpochCounter(keras.callbacks.Callback):
         ValueError: `epoch` is not an int of at least 0.
     Example:
         >>> counter = EpochCounter(epoch=4)
-        >>> print(int(counter.count()), int(counter.count()))
+        >>> print(counter.count(), counter.count())
         4 5
         >>> counter.on_epoch_begin(2)  # as `fit` does
-        >>> print(int(counter.count()))
+        >>> print(counter.count())
         2
     """
 
     def __init__(self, epoch: int = 0):
         super().__init__()
-        _checks.non_negative_int("EpochCounter", "epoch", epoch)
-        if keras.backend.backend() == "tensorflow":
-            import tensorflow as tf
-
-            with tf.device("CPU:0"):  # where pipelines run
-                self._next = tf.Variable(epoch, dtype=tf.int64, trainable=False)
-        else:
-            self._next = np.array(epoch, "int64")
+        self._next = _checks.non_negative_int("EpochCounter", "epoch", epoch)
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        if isinstance(self._next, np.ndarray):
-            self._next[...] = epoch
-        else:
-            self._next.assign(epoch)
+        self._next = epoch
 
-    def count(self) -> Any:
-        """Returns the number of the current epoch, a scalar int64, and advances to the next."""
-        if isinstance(self._next, np.ndarray):
-            self._next += 1
-            return self._next - 1
-        return self._next.assign_add(1, read_value=True) - 1
+    def count(self) -> int:
+        """Returns the number of the current epoch, and advances to the next."""
+        self._next += 1
+        return self._next - 1
 
 
 class Plan(NamedTuple):
@@ -133,41 +120,13 @@ class Plan(NamedTuple):
     def rows(self, seed: int | None, epoch: int) -> list[np.ndarray]:
         """The row numbers of each batch, in the order of the plan or shuffled for an epoch.
 
-        Shuffling permutes the rows within groups, and the batches, as in `dataset`.
+        Shuffling permutes the rows within groups, and the batches.
         """
         if seed is None:
             return np.split(self.order, self.starts[1:])
         num_rows, num_batches = len(self.order), len(self.starts)
         noise = uniform(seed, epoch, num_rows + num_batches)
-        # Noise below 1 permutes rows only within groups. Stable, like TensorFlow's sort.
+        # Noise below 1 permutes rows only within groups.
         places = np.argsort(self.groups + noise[:num_rows], kind="stable")
         batches = np.split(self.order[places], self.starts[1:])
         return [batches[i] for i in np.argsort(noise[num_rows:], kind="stable")]
-
-    def dataset(self, seed: int | None, epoch: Any) -> Dataset:
-        """`rows` as a `tf.data.Dataset`, computed in its graph."""
-        import tensorflow as tf
-
-        if seed is None:
-            batches = tf.RaggedTensor.from_row_starts(self.order, self.starts)
-            return tf.data.Dataset.from_tensor_slices(batches)
-        num_rows = tf.size(self.order)
-        noise = tf.random.stateless_uniform(
-            [num_rows + tf.size(self.starts)],
-            tf.stack((seed, epoch)),
-            dtype=tf.float64,
-            alg="philox",
-        )
-        places = tf.argsort(self.groups + noise[:num_rows])
-        batches = tf.RaggedTensor.from_row_starts(tf.gather(self.order, places), self.starts)
-        return tf.data.Dataset.from_tensor_slices(tf.gather(batches, tf.argsort(noise[num_rows:])))
-
-
-def per_epoch(
-    make_dataset: Callable[[Tensor], Dataset], counter: EpochCounter, num_batches: int
-) -> Dataset:
-    """A dataset of `num_batches` batches: each pass calls `make_dataset` with its epoch."""
-    import tensorflow as tf
-
-    passes = tf.data.Dataset.range(1).flat_map(lambda _: make_dataset(counter.count()))
-    return passes.apply(tf.data.experimental.assert_cardinality(num_batches))

@@ -7,7 +7,6 @@ import keras
 import numpy as np
 
 from tfattn import _checks
-from tfattn._types import Tensor
 from tfattn.data.arrays import mapped
 from tfattn.data.epochs import Dataset
 from tfattn.data.rows import copies_of, with_metadata
@@ -55,33 +54,12 @@ def shard_batches(
     if shard >= num_shards:
         _checks.fail(who, "shard", f"be below `num_shards`={num_shards}", shard)
     _checks.positive_int(who, "row_multiple", row_multiple)
-    if isinstance(batches, keras.utils.PyDataset):
-        of_shard: dict[str, Any] = {"num_shards": num_shards, "shard": shard}
-        of_shard.update(row_multiple=row_multiple, copies=copies_of(batches))
-        return with_metadata(mapped(batches, functools.partial(_rows, **of_shard)), is_shard=True)
-    if not hasattr(batches, "element_spec"):
+    if not isinstance(batches, keras.utils.PyDataset) and not hasattr(batches, "element_spec"):
         expected = "be a tf.data.Dataset or a keras.utils.PyDataset"
         _checks.fail(who, "batches", expected, batches)
-    import tensorflow as tf
-
-    copies = copies_of(batches)
-
-    def rows(array: Tensor) -> Tensor:
-        parts = tf.split(array, copies)  # as in `_rows`
-        size = -(-tf.shape(parts[0])[0] // (num_shards * row_multiple)) * row_multiple
-        missing = [[0, num_shards * size - tf.shape(parts[0])[0]]]
-        padded = [tf.pad(part, missing + [[0, 0]] * (array.shape.rank - 1)) for part in parts]
-        size *= copies
-        return tf.concat(padded, axis=0)[shard * size : (shard + 1) * size]
-
-    is_tuple = isinstance(
-        batches.element_spec, tuple
-    )  # `map` passes the members of a tuple as arguments
-    shards = batches.map(
-        lambda *batch: tf.nest.map_structure(rows, batch if is_tuple else batch[0]),
-        num_parallel_calls=tf.data.AUTOTUNE,
-    ).prefetch(tf.data.AUTOTUNE)
-    return with_metadata(shards, is_shard=True)
+    of_shard: dict[str, Any] = {"num_shards": num_shards, "shard": shard}
+    of_shard.update(row_multiple=row_multiple, copies=copies_of(batches))
+    return with_metadata(mapped(batches, functools.partial(_rows, **of_shard)), is_shard=True)
 
 
 def _rows(

@@ -1,21 +1,17 @@
 """Batches for SimCut: duplicated rows, with some tokens of the copies cut."""
 
 import functools
-import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import keras
 import numpy as np
 
 from tfattn import _checks
-from tfattn._types import Tensor
 from tfattn.data.arrays import mapped_whole
 from tfattn.data.epochs import Dataset
 from tfattn.data.noise import uniform
 from tfattn.data.rows import check_not_sharded, with_metadata
-
-_AUTOTUNE = -1  # `tf.data.AUTOTUNE`, without importing TensorFlow
 
 
 def simcut_batches(
@@ -63,19 +59,13 @@ def simcut_batches(
     _checks.non_negative_int(who, "seed", seed)
     _checks.seed(who, seed)
     words = list(vocabularies.values())
-    if isinstance(batches, keras.utils.PyDataset):
-        check_not_sharded(who, batches)
-        cut = functools.partial(_with_cut_arrays, words=words, rate=rate, seed=seed)
-        return with_metadata(mapped_whole(batches, cut), copies=2)
-    expected = "be batches of ((source, target_in), target_out), such as those of token_batches"
-    if not _is_pair_of_pair(getattr(batches, "element_spec", None)):
+    is_dataset = _is_pair_of_pair(getattr(batches, "element_spec", None))
+    if not is_dataset and not isinstance(batches, keras.utils.PyDataset):
+        expected = "be batches of ((source, target_in), target_out), such as those of token_batches"
         _checks.fail(who, "batches", expected, batches)
     check_not_sharded(who, batches)
-    doubled = batches.map(
-        lambda sides, target_out: _with_cut_tensors(sides, target_out, words, rate, seed),
-        num_parallel_calls=_AUTOTUNE,
-    )
-    return with_metadata(doubled, copies=2)
+    cut = functools.partial(_with_cut_rows, words=words, rate=rate, seed=seed)
+    return with_metadata(mapped_whole(batches, cut), copies=2)
 
 
 def _is_pair_of_pair(batch: Any) -> bool:
@@ -83,7 +73,7 @@ def _is_pair_of_pair(batch: Any) -> bool:
     return pairs and len(batch[0]) == 2
 
 
-def _with_cut_arrays(
+def _with_cut_rows(
     batch: Any, words: Sequence[Any], rate: float, seed: int
 ) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
     if not _is_pair_of_pair(batch):
@@ -95,7 +85,7 @@ def _with_cut_arrays(
     checksum = int(np.sum(ids * np.arange(1, len(ids) + 1)))
     noise = np.split(uniform(seed, checksum, len(ids)), [len(flat[0])])
     cut = [
-        _cut(side, drawn, vocabulary, rate, np.where)
+        _cut(side, drawn, vocabulary, rate)
         for side, drawn, vocabulary in zip(flat, noise, words, strict=True)
     ]
     doubled = (
@@ -105,43 +95,8 @@ def _with_cut_arrays(
     return tuple(doubled), np.concatenate([target_out, target_out])
 
 
-def _with_cut_tensors(
-    sides: Sequence[Tensor],
-    target_out: Tensor,
-    words: Sequence[Any],
-    rate: float,
-    seed: int,
-) -> tuple[tuple[Tensor, ...], Tensor]:
-    """`_with_cut_arrays` in TensorFlow, with identical results."""
-    import tensorflow as tf
-
-    flat = [tf.reshape(side, [-1]) for side in sides]
-    ids = tf.cast(tf.concat(flat, axis=0), tf.int64)
-    checksum = tf.reduce_sum(ids * tf.range(1, tf.size(ids, out_type=tf.int64) + 1))
-    noise = tf.random.stateless_uniform(
-        [tf.size(ids)], tf.stack((seed, checksum)), dtype=tf.float64, alg="philox"
-    )
-    cut = [
-        _cut(side, drawn, vocabulary, rate, tf.where)
-        for side, drawn, vocabulary in zip(
-            flat, tf.split(noise, [*map(tf.size, flat)]), words, strict=True
-        )
-    ]
-    doubled = (
-        tf.concat([side, tf.reshape(other, tf.shape(side))], axis=0)
-        for side, other in zip(sides, cut, strict=True)
-    )
-    return tuple(doubled), tf.concat([target_out, target_out], axis=0)
-
-
-def _cut(
-    ids: Tensor,
-    noise: Tensor,
-    words: Any,
-    rate: float,
-    where: Callable[..., Any],
-) -> Any:
+def _cut(ids: np.ndarray, noise: np.ndarray, words: Any, rate: float) -> np.ndarray:
     """Replaces ids by the unknown id where noise is below the rate, except special ids."""
     special = (words.padding_id, words.begin_id, words.end_id)
-    is_cut = functools.reduce(operator.and_, [ids != each for each in special], noise < rate)
-    return where(is_cut, words.unknown_id, ids)
+    is_cut = (noise < rate) & ~np.isin(ids, special)
+    return np.where(is_cut, words.unknown_id, ids).astype(ids.dtype)
