@@ -103,6 +103,33 @@ examples:
 """
 
 
+def _number(
+    kind: type[Any], fits: Callable[[Any], bool], expected: str, metavar: str = "N"
+) -> dict[str, Any]:
+    """Settings of an option that is a number."""
+
+    def number(text: str) -> Any:
+        # For a ValueError, argparse's own message would name this function.
+        with contextlib.suppress(ValueError):
+            value = kind(text)
+            if fits(value):
+                return value
+        raise argparse.ArgumentTypeError(f"must be {expected}, received {text}")
+
+    return {"type": number, "metavar": metavar}
+
+
+_INFINITY = float("inf")
+# The range of the seeds of random generators.
+_SEED = _number(int, lambda n: 0 <= n < 2**32, "an integer of at least 0 and below 2**32")
+_COUNT = _number(int, lambda n: n >= 0, "an integer of at least 0")
+_POSITIVE_INT = _number(int, lambda n: n >= 1, "an integer of at least 1")
+_BEAMS = _number(int, lambda n: 1 <= n <= 1000, "an integer from 1 to 1000", "K")
+_PENALTY = _number(float, lambda x: 1 <= x < _INFINITY, "a number of at least 1", "X")
+_TEMPERATURE = _number(float, lambda x: 0 < x < _INFINITY, "a number above 0", "T")
+_EXPONENT = _number(float, lambda x: 0 <= x < _INFINITY, "a number of at least 0", "P")
+
+
 def parser() -> argparse.ArgumentParser:
     """The parser of all commands."""
     found = argparse.ArgumentParser(
@@ -128,9 +155,8 @@ def _train(command: argparse.ArgumentParser) -> None:
     _out(command, "folder of the run and its model")
     command.add_argument(
         "--seed",
-        type=_seed,
+        **_SEED,
         default=0,
-        metavar="N",
         help="random seed (default: %(default)s)",
     )
 
@@ -145,8 +171,7 @@ def _train(command: argparse.ArgumentParser) -> None:
     )
     score.add_argument(
         "--sentences",
-        type=_positive_int,
-        metavar="N",
+        **_POSITIVE_INT,
         help="score the first N sentences only, during training too (default: all, or 1000 for the "
         "grammar)",
     )
@@ -163,8 +188,7 @@ def _corpus(corpus: argparse._ActionsContainer) -> None:
     _languages(corpus, "file name extensions in --data")
     corpus.add_argument(
         "--pairs",
-        type=_positive_int,
-        metavar="N",
+        **_POSITIVE_INT,
         help="without --data: sentence pairs to draw from the grammar, including the held-out "
         f"tenth (default: {PAIRS})",
     )
@@ -177,8 +201,7 @@ def _corpus(corpus: argparse._ActionsContainer) -> None:
     )
     corpus.add_argument(
         "--subwords",
-        type=_count,
-        metavar="N",
+        **_COUNT,
         help="size of a subword vocabulary shared by both languages; 0 for word vocabularies "
         "(default: the preset's)",
     )
@@ -206,15 +229,13 @@ def _fit(train: argparse._ActionsContainer) -> None:
     )
     train.add_argument(
         "--epochs",
-        type=_positive_int,
-        metavar="N",
+        **_POSITIVE_INT,
         help="passes over the sentence pairs; a preset with a cooldown ends at a learning rate of "
         "zero (default: the preset's)",
     )
     train.add_argument(
         "--tokens",
-        type=_positive_int,
-        metavar="N",
+        **_POSITIVE_INT,
         help="maximum number of tokens on the longer side of a batch, including padding; decrease "
         "it to save memory (default: the preset's)",
     )
@@ -258,8 +279,7 @@ def _score(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument(
         "--sentences",
-        type=_positive_int,
-        metavar="N",
+        **_POSITIVE_INT,
         help="score the first N sentences of each part only (default: all, or 1000 for the "
         "grammar)",
     )
@@ -315,8 +335,7 @@ def _translate(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument(
         "--n-best",
-        type=_positive_int,
-        metavar="N",
+        **_POSITIVE_INT,
         help="with --beam K: write the N best hypotheses of each line, at most K, each on a line "
         "with its rank and score, separated by tabs",
     )
@@ -337,20 +356,17 @@ def _translate(command: argparse.ArgumentParser) -> None:
     )
     sampling.add_argument(
         "--temperature",
-        type=_positive_number,
-        metavar="T",
+        **_TEMPERATURE,
         help="with --sample: below 1, likely tokens are drawn more often (default: 1.0)",
     )
     sampling.add_argument(
         "--seed",
-        type=_seed,
-        metavar="N",
+        **_SEED,
         help="random seed for --sample (default: 0)",
     )
     sampling.add_argument(
         "--mbr",
-        type=_positive_int,
-        metavar="N",
+        **_POSITIVE_INT,
         help="with --sample: draw N samples of each line, and write the one with the greatest mean "
         "chrF against the others (minimum Bayes risk); needs sacrebleu",
     )
@@ -420,15 +436,13 @@ def _ensemble(group: argparse._ActionsContainer) -> None:
 def _beams(group: argparse._ActionsContainer) -> None:
     group.add_argument(
         "--beam",
-        type=_beam,
-        metavar="K",
+        **_BEAMS,
         help="number of beams: hypotheses kept at each step; 1 is greedy search (default: 1, but "
         "for an imported run the number that it was published with)",
     )
     group.add_argument(
         "--length-penalty",
-        type=_non_negative_number,
-        metavar="P",
+        **_EXPONENT,
         help="exponent of length normalization with --beam: 0 ranks by the sum of the tokens' log "
         "probabilities, 1 by their mean (default: 1.0)",
     )
@@ -437,27 +451,23 @@ def _beams(group: argparse._ActionsContainer) -> None:
 def _rules(group: argparse._ActionsContainer) -> None:
     group.add_argument(
         "--no-repeat-ngrams",
-        type=_positive_int,
-        metavar="N",
+        **_POSITIVE_INT,
         help="never repeat an n-gram of this size (default: off)",
     )
     group.add_argument(
         "--repetition-penalty",
-        type=_at_least_one,
-        metavar="X",
+        **_PENALTY,
         help="divide the scores of tokens already written by X, or multiply them if negative; 1 "
         "changes nothing (default: 1)",
     )
     group.add_argument(
         "--min-length",
-        type=_positive_int,
-        metavar="N",
+        **_POSITIVE_INT,
         help="write at least N tokens (default: no minimum)",
     )
     group.add_argument(
         "--max-length",
-        type=_positive_int,
-        metavar="N",
+        **_POSITIVE_INT,
         help="write at most N tokens (default: 8 plus 1.5 times the tokens of the line)",
     )
 
@@ -471,45 +481,28 @@ COMMANDS = {
 }
 
 
-def _seed(text: str) -> int:
-    expected = "an integer of at least 0 and below 2**32"  # the range of random generators' seeds
-    return _number(text, int, lambda value: 0 <= value < 2**32, expected)
+# By command, pairs of an option and another that it excludes or needs.
+_CONFLICTS = {
+    "train": (("pairs", "data"), ("subwords", "init"), ("symbols", "init")),
+    "score": (("pairs", "compare"),),
+    "translate": (
+        *((option, "stream") for option in ("raw", "replace_unknown", "mbr", "n_best")),
+        ("replace_unknown", "ensemble"),
+    ),
+}
+_NEEDS = {
+    "train": (("score", "data"), ("languages", "data")),
+    "translate": tuple((option, "sample") for option in ("temperature", "seed", "mbr")),
+}
 
 
-def _count(text: str) -> int:
-    return _number(text, int, lambda value: value >= 0, "an integer of at least 0")
+def _given(options: argparse.Namespace, name: str) -> bool:
+    value = getattr(options, name)
+    return value is not None and value is not False
 
 
-def _positive_int(text: str) -> int:
-    return _number(text, int, lambda value: value >= 1, "an integer of at least 1")
-
-
-def _beam(text: str) -> int:
-    return _number(text, int, lambda value: 1 <= value <= 1000, "an integer from 1 to 1000")
-
-
-def _at_least_one(text: str) -> float:
-    return _number(text, float, lambda value: 1 <= value < INFINITY, "a number of at least 1")
-
-
-def _positive_number(text: str) -> float:
-    return _number(text, float, lambda value: 0 < value < INFINITY, "a number above 0")
-
-
-def _non_negative_number(text: str) -> float:
-    return _number(text, float, lambda value: 0 <= value < INFINITY, "a number of at least 0")
-
-
-INFINITY = float("inf")
-
-
-def _number(text: str, kind: type[Any], fits: Callable[[Any], bool], expected: str) -> Any:
-    """Parses a number; for a ValueError, argparse's own message would name this function."""
-    with contextlib.suppress(ValueError):
-        value = kind(text)
-        if fits(value):
-            return value
-    raise argparse.ArgumentTypeError(f"must be {expected}, received {text}")
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -517,66 +510,46 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     arguments_parser = parser()
     options = arguments_parser.parse_args(arguments)
     beam = getattr(options, "beam", None) or 1
+    fail = arguments_parser.error
+    for option, other in _CONFLICTS.get(options.command, ()):
+        if _given(options, option) and _given(options, other):
+            fail(f"{_flag(option)} cannot be combined with {_flag(other)}")
+    for option, other in _NEEDS.get(options.command, ()):
+        if _given(options, option) and not _given(options, other):
+            fail(f"{_flag(option)} needs {_flag(other)}")
     if options.command == "train":
-        if options.score and not options.data:
-            arguments_parser.error("--score needs --data")
-        if options.languages and not options.data:
-            arguments_parser.error("--languages needs --data")
         options.languages = options.languages or LANGUAGES
-        if options.pairs and options.data:
-            arguments_parser.error("--pairs cannot be combined with --data")
         options.pairs = options.pairs or PAIRS
-        for setting in ("subwords", "symbols"):
-            if options.init and getattr(options, setting) is not None:
-                arguments_parser.error(f"--{setting} cannot be combined with --init")
         default = "finetune" if options.init else "tiny" if options.data else "toy"
         options.preset = options.preset or default
         if options.preset == "finetune" and not options.init:
-            arguments_parser.error("--preset finetune needs --init")
+            fail("--preset finetune needs --init")
         if options.preset not in PRESETS[options.model]:
-            arguments_parser.error(f"--model {options.model} has no --preset {options.preset}")
+            fail(f"--model {options.model} has no --preset {options.preset}")
         preset = PRESETS[options.model][options.preset]
         for setting in ("subwords", "tokens"):
             if getattr(options, setting) is None:
                 setattr(options, setting, getattr(preset, setting))
         if options.symbols and not options.subwords:
-            arguments_parser.error("--symbols needs a subword vocabulary: --subwords N")
+            fail("--symbols needs a subword vocabulary: --subwords N")
         if options.sentences is None and not options.data:
             options.sentences = 1000
     if options.command == "score" and options.pairs:
-        if options.compare:
-            arguments_parser.error("--pairs cannot be combined with --compare")
         if options.beam or options.tokenize != "none":
-            arguments_parser.error("--pairs cannot be combined with --beam or --tokenize")
+            fail("--pairs cannot be combined with --beam or --tokenize")
         if len(options.out) > 1:
-            arguments_parser.error("--pairs needs a single folder in --out")
+            fail("--pairs needs a single folder in --out")
     if options.command == "translate":
-        for setting, value in (("temperature", 1.0), ("seed", 0)):
-            if getattr(options, setting) is None:
-                setattr(options, setting, value)
-            elif not options.sample:
-                arguments_parser.error(f"--{setting} needs --sample")
+        options.temperature = options.temperature or 1.0
+        options.seed = options.seed or 0
         if options.sample and beam > 1:
-            arguments_parser.error("--sample cannot be combined with --beam")
-        if options.stream and options.raw:
-            arguments_parser.error("--raw cannot be combined with --stream")
-        if options.stream and options.replace_unknown:
-            arguments_parser.error("--replace-unknown cannot be combined with --stream")
-        if options.ensemble and options.replace_unknown:
-            arguments_parser.error("--replace-unknown cannot be combined with --ensemble")
-        if options.mbr and not options.sample:
-            arguments_parser.error("--mbr needs --sample")
-        if options.mbr and options.stream:
-            arguments_parser.error("--mbr cannot be combined with --stream")
-        if options.n_best is not None:
-            if options.stream:
-                arguments_parser.error("--n-best cannot be combined with --stream")
-            if options.sample or beam < max(2, options.n_best):
-                arguments_parser.error("--n-best N needs --beam K with K above 1 and at least N")
+            fail("--sample cannot be combined with --beam")
+        if options.n_best and (options.sample or beam < max(2, options.n_best)):
+            fail("--n-best N needs --beam K with K above 1 and at least N")
     if options.command not in ("export", "import"):
         if options.length_penalty is not None and beam == 1:
-            arguments_parser.error("--length-penalty needs --beam K with K above 1")
+            fail("--length-penalty needs --beam K with K above 1")
     if options.command == "export" and options.quantization:
         if options.to not in ("ctranslate2", "page"):
-            arguments_parser.error("--quantization needs --to ctranslate2 or --to page")
+            fail("--quantization needs --to ctranslate2 or --to page")
     return options
