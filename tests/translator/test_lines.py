@@ -66,12 +66,12 @@ def test_lines_from_a_terminal_are_translated_one_by_one(
 
 
 def test_n_best_writes_a_line_for_each_hypothesis(monkeypatch, written):
-    def n_best(model, sentences, words, search, progress, max_length):
+    def n_best(model, sentences, source, target, search, **options):
         assert (search.num_beams, search.num_results) == (3, 2)
         hypotheses = {"a hat": [("b hat", -0.25), ("b", -1.5)], "": [("", 0.0)]}
         return [hypotheses[sentence] for sentence in sentences]
 
-    monkeypatch.setattr(translating, "n_best", n_best)
+    monkeypatch.setattr(decoding, "translate_n_best", n_best)
     found = written("--n-best", "2", "--beam", "3", text="a hat\n\n")
     assert found == ["1\t-0.2500\tb hat", "2\t-1.5000\tb", "1\t0.0000\t", ""]
 
@@ -88,15 +88,12 @@ def test_an_unknown_word_is_replaced_by_the_source_word_it_attends_to(monkeypatc
 
     translations = {"Ann a Bob": "<unk> hat <unk>", "a a a": "hat", "": ""}
 
-    def translate(model, sentences, *_):
-        return [translations[sentence] for sentence in sentences]
-
-    def n_best(model, sentences, *_):
-        return [[(translations[sentence], -0.5)] for sentence in sentences]
+    def translate(model, sentences, *_, call=None):
+        found = [translations[sentence] for sentence in sentences]
+        return [[(text, -0.5)] for text in found] if call else found
 
     monkeypatch.setattr(alignment, "attention_weights", attention_weights)
     monkeypatch.setattr(translating, "translate", translate)
-    monkeypatch.setattr(translating, "n_best", n_best)
     text = "a a a\nAnn a Bob\n\n"
     assert written("--replace-unknown", text=text) == ["hat", "Bob hat Ann", "", ""]
     assert written(text=text) == ["hat", "<unk> hat <unk>", "", ""]

@@ -71,10 +71,11 @@ def _hypotheses(
         sources, texts = batch, translating.translate(*arguments)
         columns = [""] * len(texts)
     else:
+        found = translating.translate(*arguments, call=decoding.translate_n_best)
         sources, columns, texts = zip(
             *(
                 (line, f"{rank}\t{score:.4f}\t", text)
-                for line, best in zip(batch, translating.n_best(*arguments), strict=True)
+                for line, best in zip(batch, found, strict=True)
                 for rank, (text, score) in enumerate(best[: options.n_best], start=1)
             ),
             strict=True,
@@ -132,12 +133,10 @@ def stream_lines(
     max_length: int | None = None,
 ) -> None:
     """Translates line by line and writes pieces of each translation as soon as they are final."""
-    from tfattn.decoding import translate_stream
-
     source, target = vocabularies
     for done, line in enumerate(_stripped(text)):
         with _numbered(done, 1):
-            pieces = translate_stream(
+            pieces = decoding.translate_stream(
                 model, line, source, target, search=search, max_length=max_length
             )
             for piece in pieces:

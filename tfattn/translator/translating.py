@@ -87,36 +87,14 @@ def translate(
     search: Search | None = None,
     progress: bool = False,
     max_length: int | None = None,
-) -> list[str]:
-    """The translations; the progress bar is written to standard error."""
-    call = translation.translate
-    return _translated(call, model, sentences, vocabularies, search, progress, max_length)
-
-
-def n_best(*arguments: Any) -> list[list[translation.ScoredText]]:
-    """The translations that a search with beams found, with scores; arguments as in `translate`."""
-    return _translated(translation.translate_n_best, *arguments)
-
-
-def _translated(
-    call: Callable[..., Any],
-    model: keras.Model,
-    sentences: Sequence[str],
-    vocabularies: list[Vocabulary],
-    search: Search | None,
-    progress: bool,
-    max_length: int | None,
-) -> Any:
+    call: Callable[..., list[Any]] = translation.translate,
+) -> list[Any]:
+    """The translations, or the results of `call` instead; the progress bar is written to standard
+    error.
+    """
+    options = {"batch_size": 128, "max_length": max_length, "progress": progress}
     with contextlib.redirect_stdout(sys.stderr) if progress else contextlib.nullcontext():
-        return call(
-            model,
-            sentences,
-            *vocabularies,
-            search,
-            batch_size=128,
-            max_length=max_length,
-            progress=progress,
-        )
+        return call(model, sentences, *vocabularies, search, **options)
 
 
 def bar() -> bool:
