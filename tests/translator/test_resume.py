@@ -115,20 +115,8 @@ def test_another_setting_is_refused_by_the_name_of_its_option(folder, new_preset
     check_run(options_of(**{name: ours}), new_preset(), folder, 0, "")
     if name == "init":
         check_run(options_of(init="./ours/"), new_preset(), folder, 0, "")
-        folder.add_to_record(settings={**folder.read_record()["settings"], "init": "ours"})  # older
-        check_run(options_of(init="./ours/"), new_preset(), folder, 0, "")
     with pytest.raises(ValueError, match=f"^--{name}: the run in .* was started with .*, not"):
         check_run(options_of(**{name: theirs}), new_preset(), folder, 0, "")
-
-
-@pytest.mark.parametrize("name", ["init", "symbols"])
-def test_settings_that_old_records_lack_cannot_be_added(begun, new_preset, name):
-    settings = begun.read_record()["settings"]
-    del settings[name]
-    begun.add_to_record(settings=settings)
-    check_run(options_of(), new_preset(), begun, 1, fingerprint(["a b", "c"]))
-    with pytest.raises(ValueError, match=f"^--{name}: the run in .* was started with None, not"):
-        check_run(options_of(**{name: "theirs"}), new_preset(), begun, 1, "")
 
 
 def test_other_sentences_are_refused_wherever_they_lie(begun, new_preset):

@@ -69,10 +69,6 @@ def check_run(
     if done:
         folder.check_best_weights()
     earlier = record.get("settings", {})
-    if earlier.get("init"):  # older records have the path as it was written
-        earlier = {**earlier, "init": os.path.realpath(earlier["init"])}
-    if done and earlier:  # older records lack these settings, which the older runs could not have
-        earlier = {"init": None, "symbols": None, **earlier}
     recipe, started_with = _recipe(preset), record.get("stands_for", _recipe(preset))
     continues = (
         0 < done
