@@ -88,23 +88,6 @@ def test_decoder_block_looks_at_no_padding_of_the_memory():
     )
 
 
-@pytest.mark.parametrize("shared", [False, True])
-def test_padding_after_a_sentence_changes_nothing_in_a_transformer(shared):
-    model = tfattn.Transformer(
-        17, num_layers=2, width=10, num_heads=5, hidden_dim=11, share_embeddings=shared
-    )
-    source, target = np.array([[3, 5, 7]]), np.array([[2, 4]])
-    longer = np.pad(source, ((0, 0), (0, 4))), np.pad(target, ((0, 0), (0, 3)))
-    np.testing.assert_allclose(model(longer)[:, :2], model((source, target)), rtol=1e-5, atol=1e-5)
-
-
-def test_later_target_tokens_change_nothing_before_them_in_a_transformer():
-    model = tfattn.Transformer(17, num_layers=2, width=10, num_heads=5, hidden_dim=11)
-    source, target = np.array([[3, 5, 7]]), np.array([[2, 4, 6, 8]])
-    other = np.array([[2, 4, 6, 9]])
-    np.testing.assert_array_equal(model((source, other))[:, :3], model((source, target))[:, :3])
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("norm", BLOCKS)
