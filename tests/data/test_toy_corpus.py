@@ -12,7 +12,7 @@ import pytest
 
 from tfattn.data import split_pairs, swapped_words, toy_translation
 from tfattn.data import toy_lexicon as lexicon
-from tfattn.data.toy_corpus import _grammar_size
+from tfattn.data.toy_corpus import _GRAMMAR_SIZE
 from tfattn.data.toy_grammar import DETERMINERS, NounPhrase, Sentence, english, french
 from tfattn.data.toy_lexicon import ADJECTIVES, NOUNS
 
@@ -255,13 +255,13 @@ def test_grammar_is_large_enough_and_its_size_counts_its_phrases():
         fitting = [word for word in ADJECTIVES if noun.kind in word.kinds]
         predicates += len(list(noun_phrases([noun]))) * len(fitting)
     size = 2 * (predicates + subjects * 8 * objects + subjects * 4 * (1 + 3 * spots))
-    assert _grammar_size() == size > 100_000_000
+    assert _GRAMMAR_SIZE == size > 100_000_000
 
 
 def test_more_pairs_than_the_grammar_has_are_refused_with_its_size():
-    size = _grammar_size()
-    with pytest.raises(ValueError, match=rf"toy_translation: `num_pairs` must be at most {size}"):
-        toy_translation(size + 1)
+    said = f"toy_translation: `num_pairs` must be at most {_GRAMMAR_SIZE}"
+    with pytest.raises(ValueError, match=said):
+        toy_translation(_GRAMMAR_SIZE + 1)
 
 
 # Nouns and adjectives that change places.

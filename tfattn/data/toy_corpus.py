@@ -28,6 +28,8 @@ _PLACES = tuple(noun for noun in NOUNS if noun.kind == "place")
 # "i", "you" and "we" hide the gender that a French adjective needs.
 _PREDICATE_PRONOUNS = tuple(word for word in PRONOUNS if word.english in ("he", "she", "they"))
 
+_GRAMMAR_SIZE = 205_496_890  # the number of sentences that `_draw_sentence` can draw
+
 _T = TypeVar("_T")
 
 
@@ -57,9 +59,8 @@ def toy_translation(num_pairs: int, seed: int = 0) -> list[tuple[str, str]]:
     """
     _checks.positive_int("toy_translation", "num_pairs", num_pairs)
     _check_seed("toy_translation", seed)
-    size = _grammar_size()
-    if num_pairs > size:
-        expected = f"be at most {size}, the number of sentences in the grammar"
+    if num_pairs > _GRAMMAR_SIZE:
+        expected = f"be at most {_GRAMMAR_SIZE}, the number of sentences in the grammar"
         _checks.fail("toy_translation", "num_pairs", expected, num_pairs)
     generator = random.Random(seed)
     pairs: dict[str, str] = {}
@@ -116,7 +117,8 @@ def _draw_sentence(generator: random.Random) -> Sentence:
     if shape < 0.15:
         subject = _draw_subject(generator, _PREDICATE_PRONOUNS)
         kind = "person" if isinstance(subject, Pronoun) else subject.noun.kind
-        adjective = _pick(_predicates(kind), generator)
+        predicates = [word for word in ADJECTIVES if kind in word.kinds]
+        adjective = _pick(predicates, generator)
         return Sentence(subject, COPULA, negated, adjective)
     subject = _draw_subject(generator, PRONOUNS)
     if shape < 0.75:
@@ -150,31 +152,6 @@ def _draw_phrase(generator: random.Random, nouns: Sequence[Noun]) -> NounPhrase:
 
 def _adjectives(kind: str, precedes: bool) -> list[Adjective]:
     return [word for word in ADJECTIVES if kind in word.kinds and word.precedes == precedes]
-
-
-def _predicates(kind: str) -> list[Adjective]:
-    return [word for word in ADJECTIVES if kind in word.kinds]
-
-
-def _grammar_size() -> int:
-    """The number of sentences that `_draw_sentence` can draw."""
-    subjects = _count_phrases(_LIVING) + len(PRONOUNS)
-    objects, places = _count_phrases(NOUNS), _count_phrases(_PLACES)
-    predicates = sum(_count_phrases([noun]) * len(_predicates(noun.kind)) for noun in _LIVING)
-    predicates += len(_PREDICATE_PRONOUNS) * len(_predicates("person"))
-    transitive = subjects * len(TRANSITIVE_VERBS) * objects
-    intransitive = subjects * len(INTRANSITIVE_VERBS) * (1 + len(PREPOSITIONS) * places)
-    return 2 * (predicates + transitive + intransitive)  # each affirmed and negated
-
-
-def _count_phrases(nouns: Sequence[Noun]) -> int:
-    shapes = 2 * len(DETERMINERS)  # singular and plural
-    return sum(
-        shapes
-        * (1 + len(_adjectives(noun.kind, precedes=True)))
-        * (1 + len(_adjectives(noun.kind, precedes=False)))
-        for noun in nouns
-    )
 
 
 def _linked_groups(pairs: Sequence[tuple[str, str]]) -> list[list[int]]:
