@@ -7,7 +7,7 @@ import pytest
 import tfattn
 from tests import reference
 from tests.helpers.tensors import both_ways
-from tfattn import masks
+from tfattn import biases, masks
 
 RANDOM = np.random.default_rng(0)
 TOKENS = RANDOM.normal(size=(2, 7, 5)).astype("float32")
@@ -91,6 +91,12 @@ def test_a_passed_attention_layer_is_a_template():
     assert not attention.built and first.attention is not second.attention
 
 
+def widths(built_for, *others):
+    layer = tfattn.AttentionPooling()
+    layer(built_for)
+    return layer(*others)
+
+
 @pytest.mark.parametrize(
     "make, message",
     [
@@ -107,6 +113,24 @@ def test_a_passed_attention_layer_is_a_template():
             )
             for rule in (masks.causal(), masks.padding(LENGTHS) & ~masks.window(2))
         ],
+        *[
+            (
+                lambda bias=bias: tfattn.AttentionPooling()(TOKENS, bias=bias),
+                "`bias` must not depend on the position of a query",
+            )
+            for bias in (biases.alibi(1), biases.explicit(np.ones((1, 7))) + biases.alibi(1))
+        ],
+        *[
+            (
+                lambda options=options: tfattn.AttentionPooling(
+                    attention=tfattn.MultiHeadAttention(2, 4, **options)
+                ),
+                f"`attention` must have no `{[*options][0]}`, since learned queries have no posit",
+            )
+            for options in ({"sliding_window": 2}, {"positions": tfattn.RotaryPositions()})
+        ],
+        (lambda: widths(TOKENS, TOKENS[..., :3]), "`value` must have 5 features, for which"),
+        (lambda: widths(TOKENS, TOKENS, TOKENS[..., :3]), "`key` must have 5 features, for wh"),
     ],
 )
 def test_invalid_arguments_are_refused(make, message):

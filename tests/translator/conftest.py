@@ -92,5 +92,5 @@ def folder(trained, tmp_path, monkeypatch):
 def out(folder, loaded, monkeypatch):
     """The run in such a copy, with its model already loaded; the copy is the working directory."""
     monkeypatch.chdir(folder)
-    monkeypatch.setattr(Folder, "load_model", lambda folder: loaded)
+    monkeypatch.setattr(Folder, "load_model", lambda folder, *_: loaded)
     return folder / "here" / "and" / "there"

@@ -111,7 +111,7 @@ NEEDS_BEAM = "--length-penalty needs --beam K with K above 1"
         ("translate --sample --beam 2", "--sample cannot be combined with --beam"),
         ("translate --temperature 0.5", "--temperature needs --sample"),
         ("translate --seed 0", "--seed needs --sample"),
-        ("translate --length-penalty 1.0", NEEDS_BEAM),
+        ("translate --beam 1 --length-penalty 1.0", NEEDS_BEAM),
         ("score --beam 1 --length-penalty 0.2", NEEDS_BEAM),
         ("train --length-penalty 0.2", NEEDS_BEAM),
         ("score --ensemble a b --out c", "--out: not allowed with argument --ensemble"),

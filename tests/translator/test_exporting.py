@@ -56,7 +56,7 @@ def test_a_format_is_written_to_the_run_or_to_a_given_path(
     format, more, wanted, monkeypatch, tmp_path, capsys
 ):
     model, words = Exported(), [data.Vocabulary(["a"]), data.Vocabulary(["b"])]
-    monkeypatch.setattr(Folder, "load_model", lambda folder: (model, words))
+    monkeypatch.setattr(Folder, "load_model", lambda folder, *_: (model, words))
     monkeypatch.chdir(tmp_path)
 
     def to_onnx(found, vocabularies, folder):
@@ -90,7 +90,7 @@ def test_a_format_is_written_to_the_run_or_to_a_given_path(
 
 def test_a_page_has_short_sentences_of_the_validation_data(monkeypatch, tmp_path):
     given = []
-    monkeypatch.setattr(Folder, "load_model", lambda folder: (Exported(), ["words"] * 2))
+    monkeypatch.setattr(Folder, "load_model", lambda folder, *_: (Exported(), ["words"] * 2))
     monkeypatch.setattr(convert, "to_page", lambda *arguments: given.extend(arguments[3:]))
     pairs = data.toy_translation(50, seed=3)
     train, validation = data.split_pairs(pairs, seed=3)
@@ -106,7 +106,7 @@ def test_a_missing_package_is_named(monkeypatch, tmp_path, refused):
     def to_onnx(model, vocabularies, folder):
         raise ImportError('to_onnx needs onnx: pip install "tfattn[export]"')
 
-    monkeypatch.setattr(Folder, "load_model", lambda folder: (Exported(), []))
+    monkeypatch.setattr(Folder, "load_model", lambda folder, *_: (Exported(), []))
     monkeypatch.setattr(convert, "to_onnx", to_onnx)
     said = refused("export", "--to", "onnx", folder=tmp_path)
     assert said == 'error: to_onnx needs onnx: pip install "tfattn[export]"'
@@ -114,7 +114,7 @@ def test_a_missing_package_is_named(monkeypatch, tmp_path, refused):
 
 def test_a_recurrent_model_is_not_exported_to_litert(monkeypatch, refused, tmp_path):
     model = tfattn.BahdanauSeq2Seq(5, width=2, units=2)
-    monkeypatch.setattr(Folder, "load_model", lambda folder: (model, []))
+    monkeypatch.setattr(Folder, "load_model", lambda folder, *_: (model, []))
     said = refused("export", "--to", "litert", *OUT, folder=tmp_path)
     assert "to_litert: `model` must be a Transformer" in said
     assert not list(tmp_path.rglob("model.tflite"))

@@ -125,7 +125,7 @@ def pairs():
 
 
 QUICK = PRESETS["transformer"]["finetune"]._replace(
-    tokens=600, phases=(Phase("plain", 10, peak=0.02, cooldown=1),), warmup=20, ema_window=5
+    tokens=600, phases=(Phase("plain", 14, peak=0.02, cooldown=1),), warmup=20, ema_window=5
 )
 
 
@@ -143,6 +143,8 @@ def test_training_goes_on_from_an_imported_run(imported, tmp_path, monkeypatch, 
     translator(*train)
     tuned = result(capsys.readouterr().out)
     assert tuned["bleu"] > before["val"]["BLEU"]["score"] + 20
+    searches = [Folder(path).read_record()["search"] for path in (tmp_path / "tuned", run)]
+    assert searches[0] == searches[1] and searches[0]["num_beams"] == 6
     model, words = Folder(tmp_path / "tuned").load_model()
     assert [each.words for each in words] == [each.words for each in Folder(run).load_model()[1]]
     assert status(*train, "--resume", "--init", tmp_path) == 1

@@ -48,7 +48,7 @@ def written(monkeypatch):
         with monkeypatch.context() as patch:
             patch.setattr(sys, "stdin", Typed(text, terminal))
             patch.setattr(sys, "stdout", output)
-            patch.setattr(Folder, "load_model", lambda folder: (None, words))
+            patch.setattr(Folder, "load_model", lambda folder, *_: (None, words))
             patch.setattr(Folder, "read_record", lambda folder: record or {})
             assert status("translate", *arguments) == 0
         return output.buffer.getvalue().decode().split("\n")
@@ -104,7 +104,7 @@ def test_an_unknown_word_is_replaced_by_the_source_word_it_attends_to(monkeypatc
 def test_replacing_needs_words(monkeypatch, capsys):
     words = [data.Vocabulary(["a"], tokenizer=data.Characters())] * 2
     monkeypatch.setattr(sys, "stdin", Typed("a\n", terminal=False))
-    monkeypatch.setattr(Folder, "load_model", lambda folder: (None, words))
+    monkeypatch.setattr(Folder, "load_model", lambda folder, *_: (None, words))
     assert status("translate", "--replace-unknown") == 1
     said = "error: --replace-unknown needs vocabularies of words separated by spaces\n"
     assert capsys.readouterr().err == said
@@ -161,7 +161,7 @@ def test_an_error_names_its_line(monkeypatch, capsys, tmp_path):
 
     monkeypatch.setattr(translating, "translate", translate)
     monkeypatch.setattr(lines, "AT_ONCE", 2)
-    monkeypatch.setattr(Folder, "load_model", lambda folder: (None, SPLIT))
+    monkeypatch.setattr(Folder, "load_model", lambda folder, *_: (None, SPLIT))
     (tmp_path / "lines").write_text("a\nb\nc\nd\n")
     assert status("translate", tmp_path / "lines") == 1
     output, error = capsys.readouterr()
@@ -170,7 +170,7 @@ def test_an_error_names_its_line(monkeypatch, capsys, tmp_path):
 
 
 def test_lines_before_a_refused_one_are_translated(asked, monkeypatch, capsys, tmp_path):
-    monkeypatch.setattr(Folder, "load_model", lambda folder: (None, SPLIT))
+    monkeypatch.setattr(Folder, "load_model", lambda folder, *_: (None, SPLIT))
     (tmp_path / "lines").write_text("a\nhat\n我喜欢黑猫。\na\n", encoding="utf-8")
     (tmp_path / "first").write_text("我喜欢黑猫。\na\n", encoding="utf-8")
     for name, before in (("lines", ["a", "hat"]), ("first", [])):
@@ -187,7 +187,7 @@ DAMAGED = {"cut off": gzip.compress(b"a\n" * 999)[:-9], "no gzip": b"\x1f\x8b\x0
 
 @pytest.mark.parametrize("damage", DAMAGED)
 def test_a_damaged_file_is_refused_in_one_line(monkeypatch, asked, refused, tmp_path, damage):
-    monkeypatch.setattr(Folder, "load_model", lambda folder: (None, SPLIT))
+    monkeypatch.setattr(Folder, "load_model", lambda folder, *_: (None, SPLIT))
     path = tmp_path / "lines.gz"
     path.write_bytes(DAMAGED[damage])
     said = refused("translate", path, folder=tmp_path)
@@ -196,7 +196,7 @@ def test_a_damaged_file_is_refused_in_one_line(monkeypatch, asked, refused, tmp_
 
 def test_raw_text_of_a_language_without_spaces_is_refused(refused, monkeypatch, tmp_path):
     monkeypatch.setattr(sys, "stdin", Typed("a\n", False))
-    monkeypatch.setattr(Folder, "load_model", lambda folder: (None, SPLIT))
+    monkeypatch.setattr(Folder, "load_model", lambda folder, *_: (None, SPLIT))
     monkeypatch.setattr(Folder, "read_record", lambda _: {"settings": {"languages": ["en", "zh"]}})
     said = refused("translate", "--raw", folder=tmp_path)
     begin = "error: --raw: Moses: `language` must be"
@@ -251,7 +251,7 @@ def test_of_many_samples_the_one_most_like_the_others_is_written(monkeypatch, wr
 
     monkeypatch.setattr(translating, "translate", fail)
     monkeypatch.setattr(sys, "stdin", Typed("a\nb\n", terminal=False))
-    monkeypatch.setattr(Folder, "load_model", lambda folder: (None, SPLIT))
+    monkeypatch.setattr(Folder, "load_model", lambda folder, *_: (None, SPLIT))
     assert status("translate", "--sample", "--mbr", "4") == 1
     assert capsys.readouterr().err == "error: lines 1 to 2: translate: line 2 has none\n"
 
@@ -270,9 +270,15 @@ def test_runs_of_other_vocabularies_are_no_ensemble(monkeypatch, refused, tmp_pa
     others[side] = data.Vocabulary(["a", "hats", "."])  # of the same size
     loaded = {"one": SPLIT, "two": SPLIT, "three": others}
     monkeypatch.setattr(sys, "stdin", Typed("a\n", terminal=False))
-    monkeypatch.setattr(Folder, "load_model", lambda folder: (None, loaded[str(folder.path)]))
+    monkeypatch.setattr(Folder, "load_model", lambda folder, *_: (None, loaded[str(folder.path)]))
     said = refused("translate", "--ensemble", *loaded, folder=tmp_path)
     assert said == "error: --ensemble: one and three were trained with different vocabularies"
+
+
+def test_a_missing_run_of_an_ensemble_is_named_with_its_option(monkeypatch, refused, tmp_path):
+    monkeypatch.setattr(sys, "stdin", Typed("a\n", terminal=False))
+    said = refused("translate", "--ensemble", "one", "two", folder=tmp_path)
+    assert said.endswith("Train first, or use --ensemble to choose its folder.")
 
 
 def test_pieces_are_written_as_they_come(monkeypatch, written):

@@ -31,7 +31,7 @@ def echoes(monkeypatch, tmp_path):
         return [" ".join(sentence.split()[:kept]) for sentence in sentences]
 
     monkeypatch.setattr(translating, "translate", translate)
-    monkeypatch.setattr(Folder, "load_model", lambda folder: (folder.path, None))
+    monkeypatch.setattr(Folder, "load_model", lambda folder, *_: (folder.path, None))
     for seed in range(3):
         (tmp_path / f"seed{seed}").mkdir()
         Folder(tmp_path / f"seed{seed}").add_to_record(data=str(tmp_path))
@@ -83,11 +83,18 @@ def test_the_result_contains_the_published_search(echoes, capsys):
     own = {"num_beams": 6, "length_penalty": 1.0, "early_stopping": False}
     Folder(Path("seed1")).add_to_record(search=own)
     translator("score", "--out", *echoes)
-    found = result(capsys.readouterr().out)
+    shown = capsys.readouterr()
+    found = result(shown.out)
     assert (found["published"], found["beam"]) == ({"seed1": own}, 1)
+    assert shown.err.startswith("note: the runs are translated by different searches, which")
     translator("score", "--out", "seed1")
-    found = result(capsys.readouterr().out)
-    assert found["published"] == {"seed1": own} and not {"beam", "length_penalty"} & set(found)
+    shown = capsys.readouterr()
+    found = result(shown.out)
+    assert (
+        shown.err == ""
+        and found["published"] == {"seed1": own}
+        and not {"beam", "length_penalty"} & set(found)
+    )
     translator("score", "--out", *echoes, "--beam", 2)
     found = result(capsys.readouterr().out)
     own["num_beams"] = 2
@@ -203,7 +210,7 @@ def test_runs_of_other_sentences_are_not_compared(echoes, tmp_path, capsys):
 
 
 def test_an_ensemble_is_one_run_of_the_same_sentences(echoes, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(Folder, "load_model", lambda folder: (folder.path, SHARED))
+    monkeypatch.setattr(Folder, "load_model", lambda folder, *_: (folder.path, SHARED))
     monkeypatch.setattr(decoding, "Ensemble", lambda models: "+".join(map(str, models)))
     translator("score", "--ensemble", *echoes, "--compare", "seed0")
     found = result(capsys.readouterr().out)["runs"]
@@ -229,7 +236,7 @@ def test_pairs_have_a_log_probability_each(echoes, tmp_path, monkeypatch, capsys
         return [-len(source) - 0.5 * len(target) for source, target in pairs]
 
     monkeypatch.setattr(scoring.decoding, "log_probabilities", log_probabilities)
-    monkeypatch.setattr(Folder, "load_model", lambda folder: (None, ("source", "target")))
+    monkeypatch.setattr(Folder, "load_model", lambda folder, *_: (None, ("source", "target")))
     (tmp_path / "pairs").write_text("a b\tc\n\t\n", encoding="utf-8")
     translator("score", "--pairs", "pairs", "--out", "seed0")
     assert capsys.readouterr().out == "-3.5000\n0.0000\n"

@@ -53,6 +53,14 @@ def test_a_published_first_token_begins_every_translation(tmp_path, own):
         assert getattr(found, "early_stopping", False) == (own == PUBLISHED and found.width > 1)
 
 
+def test_a_length_penalty_needs_beams_of_the_options_or_of_the_run(tmp_path):
+    options = types.SimpleNamespace(beam=None, length_penalty=0.5)
+    with pytest.raises(ValueError, match="^--length-penalty needs --beam K with K above 1: .* has"):
+        translating.published_search(options, [tmp_path])
+    options.beam = 2
+    assert translating.published_search(options, [tmp_path]) == {}
+
+
 def test_runs_with_different_published_searches_use_the_first_and_say_so(tmp_path, capsys):
     runs = [tmp_path / name for name in ("own", "one", "other", "same")]
     for run, search in zip(runs, (None, PUBLISHED, {"num_beams": 4}, PUBLISHED), strict=True):

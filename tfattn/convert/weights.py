@@ -37,6 +37,8 @@ def read(who: str, state: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """The arrays of a PyTorch state dict; bfloat16, which NumPy does not support, in float32."""
     _checks.mapping(who, "state", state)
     for name in state:
+        if not isinstance(name, str):
+            _checks.fail(who, "state", "have names as keys", name)
         if name.startswith("module.") or "_orig_mod." in name:
             expected = (
                 "be the state of the module itself: DataParallel and torch.compile wrap it, and "
@@ -44,14 +46,17 @@ def read(who: str, state: Mapping[str, Any]) -> dict[str, np.ndarray]:
                 "model._orig_mod.state_dict(), or remove these parts"
             )
             _checks.fail(who, "state", expected, name)
-    return {name: _float32_where_narrow(_readable(array)) for name, array in state.items()}
+    return {name: _readable(who, name, array) for name, array in state.items()}
 
 
-def _readable(array: Any) -> np.ndarray:
-    if not hasattr(array, "detach"):
-        return np.asarray(array)
-    array = array.detach().cpu()
-    return np.asarray(array.float() if "bfloat16" in str(array.dtype) else array)
+def _readable(who: str, name: str, array: Any) -> np.ndarray:
+    try:
+        if hasattr(array, "detach"):
+            array = array.detach().cpu()
+            array = array.float() if "bfloat16" in str(array.dtype) else array
+        return _float32_where_narrow(np.asarray(array))
+    except (TypeError, ValueError):  # such as a sparse tensor
+        return _checks.fail(who, name, "be a dense array", getattr(array, "layout", array))
 
 
 def _float32_where_narrow(array: np.ndarray) -> np.ndarray:

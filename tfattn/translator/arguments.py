@@ -546,8 +546,9 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
             fail("--sample cannot be combined with --beam")
         if options.n_best and (options.sample or beam < max(2, options.n_best)):
             fail("--n-best N needs --beam K with K above 1 and at least N")
-    if options.command not in ("export", "import"):
-        if options.length_penalty is not None and beam == 1:
+    if options.command not in ("export", "import") and options.length_penalty is not None:
+        # An imported run has beams of its own.
+        if options.beam == 1 or options.command == "train" and beam == 1:
             fail("--length-penalty needs --beam K with K above 1")
     if options.command == "export" and options.quantization:
         if options.to not in ("ctranslate2", "page"):

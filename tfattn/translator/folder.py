@@ -146,7 +146,8 @@ class Folder:
 
 def load_ensemble(paths: Sequence[Path]) -> tuple[Any, list[Vocabulary]]:
     """The model of a run, or several as one, with their vocabularies."""
-    loaded = [Folder(path).load_model() for path in paths]
+    option = "--out" if len(paths) == 1 else "--ensemble"
+    loaded = [Folder(path).load_model(option) for path in paths]
     model, vocabularies = loaded[0]
     if len(loaded) == 1:
         return model, vocabularies

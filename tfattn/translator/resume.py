@@ -4,6 +4,7 @@ import argparse
 import json
 import os
 import sys
+from pathlib import Path
 from typing import Any
 
 from tfattn.translator import curriculum
@@ -111,6 +112,8 @@ def record_run(
         "data": None if options.data is None else str(options.data.resolve()),
         "run": vocabulary_fingerprints(vocabularies),
     }
+    if options.init and not done:
+        entries["search"] = Folder(Path(options.init)).read_record().get("search", {})
     if done < options.epochs or "epochs" not in folder.read_record():
         entries["epochs"] = options.epochs
     folder.add_to_record(**entries)

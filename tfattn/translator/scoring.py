@@ -5,6 +5,7 @@ import functools
 import json
 import re
 import statistics
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,13 @@ def score(options: argparse.Namespace) -> None:
     searches = {
         name: translating.published_search(options, paths) for name, (paths, _) in runs.items()
     }
+    first = next(iter(searches.values()))
+    if any(search != first for search in searches.values()):
+        print(
+            "note: the runs are translated by different searches, which changes the scores too; "
+            "--beam 1 is the same for all",
+            file=sys.stderr,
+        )
     found: dict[str, Any] = {}
     compared: dict[str, list[str]] = {}
     for name, (paths, parts) in runs.items():

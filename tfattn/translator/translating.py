@@ -58,7 +58,13 @@ def published_search(options: argparse.Namespace, paths: Sequence[Path]) -> dict
         )
     given = {"num_beams": options.beam, "length_penalty": options.length_penalty}
     given = {name: value for name, value in given.items() if value is not None}
-    return {**first, **given} if "num_beams" in first else first
+    if "num_beams" in first:
+        return {**first, **given}
+    if list(given) == ["length_penalty"]:
+        raise ValueError(
+            f"--length-penalty needs --beam K with K above 1: {paths[0]} has no beams of its own"
+        )
+    return first
 
 
 # From an option to the class in `tfattn.decoding.rules`.

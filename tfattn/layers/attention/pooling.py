@@ -30,8 +30,9 @@ class AttentionPooling(CheckedCall, keras.layers.Layer):
     Args:
         num_queries: positive int, K. None for one query, and an output without the axis of queries.
         attention: an attention layer, for another score, heads or normalizer: with
-            `MultiHeadAttention` each head has its own map of the queries. The layer uses a copy of
-            it. Defaults to `Attention()`: weights softmax(learned · tokenᵀ / √D), and a mean of the
+            `MultiHeadAttention` each head has its own map of the queries, which have no position:
+            it must have no `positions` and no `sliding_window`. The layer uses a copy of it.
+            Defaults to `Attention()`: weights softmax(learned · tokenᵀ / √D), and a mean of the
             tokens as they are.
         query_initializer: initializer of the queries `(K, Dk)`.
         **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
@@ -42,7 +43,7 @@ class AttentionPooling(CheckedCall, keras.layers.Layer):
         attention_mask: bool, or 0 and 1, broadcastable to the weights, or a mask object that does
             not depend on the query's position.
         valid_lens: integers `(B,)`, the number of real tokens, or `(B, K)`.
-        bias: float, broadcastable to the weights, or a bias object.
+        bias: float, broadcastable to the weights, or a bias object, as for `attention_mask`.
         return_attention_scores: whether to return the weights too.
         training: whether the attention's dropout is active.
     Returns:
@@ -51,8 +52,8 @@ class AttentionPooling(CheckedCall, keras.layers.Layer):
         where K is 1 without `num_queries`. `MultiHeadAttention` has its `output_shape`, or the
         width of the keys, in place of Dv. Where every token is masked, the mean is 0.
     Raises:
-        ValueError: `num_queries` is not a positive int, `attention` is not an attention layer, or
-            an argument of the call does not fit.
+        ValueError: `num_queries` is not a positive int, `attention` is not an attention layer or
+            has positions, or an argument of the call does not fit.
     Example:
         >>> tokens = np.ones((2, 7, 8), "float32")
         >>> tuple(AttentionPooling()(tokens, valid_lens=[7, 3]).shape)
@@ -83,6 +84,10 @@ class AttentionPooling(CheckedCall, keras.layers.Layer):
         if attention is not None and not isinstance(attention, AttentionLayer):
             expected = "be an attention layer, such as tfattn.AdditiveAttention(units=8)"
             _checks.fail(who, "attention", expected, attention)
+        for name in ("positions", "sliding_window"):
+            if getattr(attention, name, None) is not None:
+                expected = f"have no `{name}`, since learned queries have no position"
+                _checks.fail(who, "attention", expected, attention)
         self.num_queries = num_queries
         self.query_initializer = keras_object(who, "query_initializer", query_initializer)
         self._template = LayerTemplate(attention or Attention())
@@ -95,12 +100,14 @@ class AttentionPooling(CheckedCall, keras.layers.Layer):
         return self._attention or self._template.layer
 
     def check_call(self, arguments: dict[str, Any]) -> None:
-        """Raises `ValueError` for an argument that does not fit its name, or a mask by distance."""
+        """Raises `ValueError` for an argument that does not fit its name, or a mask or bias by
+        distance.
+        """
         super().check_call(arguments)
-        mask = arguments.get("attention_mask")
-        if _is_relative(mask):
-            expected = "not depend on the position of a query, which learned queries do not have"
-            _checks.fail(type(self).__name__, "attention_mask", expected, mask)
+        for name in ("attention_mask", "bias"):
+            if _is_relative(arguments.get(name)):
+                expected = "not depend on the position of a query, since learned queries have none"
+                _checks.fail(type(self).__name__, name, expected, arguments[name])
 
     def build(self, value_shape: Shape, key_shape: Shape | None = None) -> None:
         key_shape = value_shape if key_shape is None else key_shape
@@ -126,7 +133,8 @@ class AttentionPooling(CheckedCall, keras.layers.Layer):
         return_attention_scores: bool = False,
         training: bool | None = None,
     ) -> Tensor | tuple[Tensor, Tensor]:
-        self._check_shapes(value.shape, value.shape if key is None else key.shape)
+        shape = value.shape
+        self._check_shapes(shape, shape if key is None else key.shape)
         query = ops.expand_dims(self.query, 0)
         query = ops.broadcast_to(query, (symbolic.shape_of(value)[0], *self.query.shape))
         result = self._attention(
@@ -166,10 +174,19 @@ class AttentionPooling(CheckedCall, keras.layers.Layer):
         for name, shape in (("value", value_shape), ("key", key_shape)):
             _checks.rank(who, name, shape, (3,), "(B, S, D)")
             _checks.has_width(who, name, shape)
+        width = self.query.shape[-1] if self.built else key_shape[-1]
+        if key_shape[-1] != width:
+            expected = f"have {width} features, for which the layer was built"
+            name = "value" if key_shape is value_shape else "key"
+            _checks.fail(who, name, expected, tuple(key_shape))
 
 
-def _is_relative(mask: Any) -> bool:
-    """Whether a mask, or one of those that it joins, depends on the distance to the query."""
-    if not isinstance(mask, Mask):
+def _is_relative(part: Any) -> bool:
+    """Whether a mask or bias, or one that it joins, depends on the distance to the query."""
+    if isinstance(part, Mask):
+        is_relative = hooks.is_relative(part)
+    elif isinstance(part, Bias):
+        is_relative = part.is_of_distance
+    else:
         return False
-    return hooks.is_relative(mask) or any(map(_is_relative, keras.tree.flatten(vars(mask))))
+    return is_relative or any(map(_is_relative, keras.tree.flatten(vars(part))))

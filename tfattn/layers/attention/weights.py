@@ -55,7 +55,7 @@ def attention_weights(model: keras.layers.Layer, *inputs: Any, **kwargs: Any) ->
         **kwargs: keyword arguments of the call. `training` defaults to False.
     Returns:
         dict from a layer's path to its weights, a NumPy array `(B, T, S)` or `(B, H, T, S)`, in the
-        order of the calls. Where a layer is called more than once, its later calls are `path:1`,
+        order of the calls. Later calls of a layer, or of another with the same path, are `path:1`,
         `path:2` and so on. Inputs with several token axes have weights `(B, F…, H, A…, A…)`, see
         `MultiHeadAttention`; reshape these to `(B, H, T, S)` for `tfattn.plot.viewer` and
         `tfattn.interpret`.
