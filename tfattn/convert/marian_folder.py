@@ -282,7 +282,7 @@ def _check_sizes(config: Mapping[str, Any], state: Mapping[str, Any]) -> None:
         for side, attentions in (("encoder", 2), ("decoder", 4))
     )
     least = width * (config["vocab_size"] + 2 * layers)
-    found = sum(math.prod(np.shape(array)) for array in state.values())
+    found = sum(math.prod(getattr(array, "shape", ())) for array in state.values())
     if found < least:
         expected = f"hold at least {least:,} numbers, for the sizes in config.json"
         _checks.fail(_WHO, "weights", expected, f"{found:,} numbers")
