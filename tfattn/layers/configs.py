@@ -94,9 +94,24 @@ def copy_of(layer: keras.layers.Layer | None, **changes: Any) -> Any:
     """
     if layer is None:
         return None
-    config = layer.get_config()
+    config = unshared_config(layer)
     changes = {name: value for name, value in changes.items() if name in config}
     return type(layer).from_config({**config, **changes})
+
+
+def unshared_config(layer: keras.layers.Layer) -> dict[str, Any]:
+    """The config of a layer, from which a copy shares no part with the layer or another copy.
+
+    While a model is loaded, Keras marks a part that it serializes a second time, and gives each
+    config with that mark the first part again, with its weights.
+    """
+    return _without_marks(layer.get_config())
+
+
+def _without_marks(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _without_marks(v) for k, v in value.items() if k != "shared_object_id"}
+    return type(value)(map(_without_marks, value)) if type(value) in (list, tuple) else value
 
 
 class LayerTemplate:

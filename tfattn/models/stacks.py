@@ -16,6 +16,7 @@ from tfattn.layers.configs import (
     checked_layer,
     copy_of,
     part_seed,
+    unshared_config,
 )
 from tfattn.layers.dropout import Dropout
 from tfattn.layers.masks import padding_mask
@@ -121,7 +122,7 @@ class _Stack(CheckedCall, keras.layers.Layer):
                 _checks.fail(who, name, f"match the value of `block`, {own}, or be omitted", value)
         if isinstance(block, self.block_class):
             return block
-        return self.block_class.from_config(block.get_config())
+        return self.block_class.from_config(unshared_config(block))
 
     @property
     def block(self) -> TransformerBlock | None:
