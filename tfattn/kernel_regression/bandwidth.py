@@ -60,7 +60,20 @@ class _Search:
 
     @property
     def best(self) -> tuple[float, Array]:
-        return min(self.evaluated, key=lambda pair: pair[0])
+        """The least error and its vector; the widest of those without an error."""
+        best = min(self.evaluated, key=lambda pair: pair[0])
+        exact = [pair for pair in self.evaluated if pair[0] <= tuned.NO_ERROR]
+        return max(exact, key=lambda pair: self._width(pair[1]), default=best)
+
+    def widen(self) -> None:
+        """Tries the widest bandwidths where there is no error: a straight line goes on then."""
+        error, vector = self.best
+        if error <= tuned.NO_ERROR:
+            count = min(self.space.free, self.space.columns)
+            self.error(np.concatenate([np.full(count, np.log(self.space.widest)), vector[count:]]))
+
+    def _width(self, vector: Array) -> float:
+        return float(vector[: min(self.space.free, self.space.columns)].sum())
 
 
 def choose(
@@ -93,6 +106,7 @@ def choose(
             _descend_coordinates(search, search.best[1])
     else:
         search(np.zeros(0))
+    search.widen()
     error, vector = search.best
     least = np.minimum.accumulate([error for error, _ in search.evaluated])
     return Choice(space.metric(vector), error, least.tolist())

@@ -4,8 +4,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tfattn.kernel_regression import tuned
-
 Array = np.ndarray
 
 
@@ -26,7 +24,7 @@ class Metric:
         """(The gain of a pair's log weight for each equal category, `(sum of counts,)`; its log
         weight if all categories differ).
         """
-        width = np.maximum(self.widths, tuned.LEAST_WIDTH)
+        width = np.maximum(self.widths, np.finfo("float64").tiny)  # tiles part those of λ = 0
         other = np.log(width / np.maximum(counts - 1, 1))
         return np.repeat(np.log1p(-width) - other, counts), float(other.sum())
 

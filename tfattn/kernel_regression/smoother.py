@@ -139,9 +139,11 @@ class Smoother:
         if len(points) > 1:
             others, added, _ = self._quadratic(points.places, np.arange(len(points)))
             noise = (points.y - others) / np.sqrt(1.0 + added)
-        # Student's t, since the variance is itself a mean over the neighbors.
+        # Student's t, since the variance is itself a mean over the neighbors; of categories alone
+        # it is the variance around a mean.
+        freedom = neighbors - (len(self.metric.map) == 0)
         variance = self.variance(queries, noise)
-        step = special.stdtrit(neighbors, 0.5 + level / 2) * np.sqrt(variance * squares)
+        step = special.stdtrit(freedom, 0.5 + level / 2) * np.sqrt(variance * squares)
         step[squares[:, 0] == 0] = np.nan
         return value - step, value + step
 
@@ -152,7 +154,7 @@ class Smoother:
         points, count = self.points, len(queries)
         value, squares, neighbors = np.empty((count, points.y.shape[1])), *np.ones((2, count, 1))
         for tile in self.tiles(queries, left):
-            weights = quadratic_weights(tile)
+            weights = quadratic_weights(tile) if tile.key_u.shape[1] else tile.share
             value[tile.rows] = weights @ points.y[tile.keys]
             squares[tile.rows] = np.square(weights).sum(axis=1, keepdims=True)
             shares = np.square(tile.share).sum(axis=1, keepdims=True)

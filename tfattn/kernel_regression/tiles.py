@@ -66,6 +66,7 @@ def tiles(
         squared = squares(rows, keys)
         if left_out is not None:
             squared[np.arange(len(squared)), left_out[rows] - keys.start] = np.inf
+        _part(squared, metric, points, queries, rows, keys)
         logs = _category_logs(metric, points, queries, rows, keys)
         share, slope, empty = shares(kernel, squared, logs, points, keys, slopes, nearest)
         return Tile(rows, keys, share, slope, empty, query_u[rows], key_u[keys])
@@ -138,6 +139,19 @@ class Squares:
         return squared
 
 
+def _part(
+    squared: Array, metric: Metric, points: Points, queries: Queries, rows: slice, keys: slice
+) -> None:
+    """Moves keys of other categories infinitely far away where λ is 0. A query of an unknown
+    category has all keys: its other columns decide.
+    """
+    parting = np.repeat(metric.widths == 0.0, points.counts)
+    if queries.hot is None or points.places.hot is None or not parting.any():
+        return
+    hot = queries.hot[rows] * parting
+    squared[hot @ points.places.hot[keys].T < hot.sum(axis=1, keepdims=True)] = np.inf
+
+
 def _category_logs(
     metric: Metric, points: Points, queries: Queries, rows: slice, keys: slice
 ) -> Array | None:
@@ -175,7 +189,9 @@ def shares(
         weight = kernel.value(squared)
         slope = kernel.slope(squared, weight) if slopes else None
         if logs is not None:
-            factor = np.exp(logs - logs.max(axis=1, keepdims=True))
+            # Relative to the keys within the support, whose weights do not underflow then.
+            greatest = np.where(weight > 0.0, logs, -np.inf).max(axis=1, keepdims=True)
+            factor = np.exp(np.minimum(logs - np.where(np.isinf(greatest), 0.0, greatest), 0.0))
             weight *= factor
             slope = slope * factor if slopes else None
         if points.weight is not None:

@@ -10,6 +10,7 @@ MIDDLE_STEP = 0.15  # of log h, for other samples
 COARSE_STEP = 0.35  # of log h, for many points
 FEW_POINTS = 50
 MANY_POINTS = 500
+NO_ERROR = 1e-20  # error of scaled outputs, whose variance is 1, that is rounding
 FLAT_ERROR = 1e-9  # relative change below which the error is constant in the bandwidth
 MINIMA = 3  # local minima of the grid that are refined, for many points
 MINIMA_OF_FEW = 8  # local minima of the grid that are refined, for few points
@@ -31,7 +32,6 @@ COMPACT_WIDTH = 2.3  # bandwidth of a compact kernel as smooth as a Gaussian of 
 WIDEST = 1e4  # greatest bandwidth in half ranges of the data: all points have equal weight
 NARROWEST = 1e-9  # least bandwidth in scaled units
 MAX_LOGIT = 16.0  # logit of λ, which stays 1e-7 away from its bounds
-LEAST_WIDTH = 1e-30  # least λ: for an unknown category the other columns still decide
 
 # Tiles of pairs (`tiles.py`, `near.py`, `regression.py`).
 THREADED_PAIRS = 2**21  # pairs from which threads are faster
