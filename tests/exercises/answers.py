@@ -289,6 +289,7 @@ ANSWERS = {
         "scaled by d": pooling(scale=float),
         "not scaled": pooling(scale=lambda d: 1.0),
         "an overflow of exp": pooling(weigh=overflowing),
+        "scores cut off": pooling(weigh=lambda scores: softmax(np.minimum(scores, 80.0))),
         "no softmax": pooling(weigh=lambda scores: scores / scores.sum()),
         "a mean of the keys": lambda q, k, v: softmax(k @ q / np.sqrt(len(q))) @ k,
     },
@@ -511,6 +512,10 @@ ANSWERS = {
         "a plain mean": merged_by(np.ones_like, np.ones_like),
         "log sums as weights": merged_by(lambda log: log, lambda log: log),
         "an overflow of exp": merged_by(np.exp, np.exp),
+        "a number where nothing is seen": lambda *parts: (
+            merged(*parts)[0],
+            np.nan_to_num(merged(*parts)[1], neginf=7.0),
+        ),
         "log sums added": lambda a, x, b, y: (merged(a, x, b, y)[0], x + y),
         "NaN where nothing is seen": lambda a, x, b, y: merged_by(
             lambda log: np.exp(log - np.maximum(x, y)), lambda log: np.exp(log - np.maximum(x, y))

@@ -174,7 +174,8 @@ def _differs(wanted: np.ndarray, given: np.ndarray, tolerance: float) -> np.ndar
     with np.errstate(invalid="ignore"):  # infinity less infinity
         near = np.abs(given - wanted) <= tolerance * (1 + np.abs(wanted))
     near &= (wanted != 0) | (given == 0)  # a weight of 0 is exactly 0
-    return ~(near & np.isfinite(given)) & (given != wanted)
+    near &= np.isfinite(given) & np.isfinite(wanted)  # any number is near to infinity
+    return ~near & (given != wanted)
 
 
 def _short(wanted: Any, given: Any) -> tuple[str, str]:

@@ -10,7 +10,9 @@ def _one_query(rng: np.random.Generator) -> Cases:
     for size in (5, 7, 1):
         yield floats(rng, 4), floats(rng, size, 4), floats(rng, size, 2)
     query, keys = 4000 * floats(rng, 4), floats(rng, 3, 4)
-    keys[0] = np.sign(query)  # a score too large for the exponential
+    # Two different scores too large for the exponential.
+    keys[0] = np.sign(query)
+    keys[1] = keys[0] / 2
     yield query, keys, floats(rng, 3, 2)
 
 
