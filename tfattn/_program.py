@@ -16,10 +16,29 @@ INTERRUPTED = 130
 _SETTING = "TF_CPP_MIN_LOG_LEVEL"
 
 
+_is_interrupted = False
+
+
 def restore_interrupts() -> None:
     """Restores `KeyboardInterrupt` for Ctrl-C."""
+    global _is_interrupted
+    _is_interrupted = False
     if signal.getsignal(signal.SIGINT) is _stop:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGINT, _interrupt)
+
+
+def check_interrupt() -> None:
+    """Raises `KeyboardInterrupt` after Ctrl-C, since Python drops an exception that is raised in a
+    callback of the garbage collection or in a finalizer. Long work calls it between its steps.
+    """
+    if _is_interrupted:
+        raise KeyboardInterrupt
+
+
+def _interrupt(*_: object) -> None:
+    global _is_interrupted
+    _is_interrupted = True
+    raise KeyboardInterrupt
 
 
 def write_utf8() -> None:

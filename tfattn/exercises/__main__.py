@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tfattn._files import replacing
-from tfattn._program import INTERRUPTED, restore_interrupts, write_utf8
+from tfattn._program import INTERRUPTED, check_interrupt, restore_interrupts, write_utf8
 from tfattn.exercises import check, get, names
 from tfattn.exercises.exercise import LANGUAGES
 
@@ -102,21 +102,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     write_utf8()
     restore_interrupts()
+    passed = True
     try:
         if options.command == "open":
             _open(options.name, options.language)
         elif options.command == "hint":
             _hint(options.name, options.number, options.language)
         elif options.command == "check":
-            return 0 if _check(options.target, options.language) else FAILED
+            passed = _check(options.target, options.language)
         else:
             _list(options.language)
+        check_interrupt()
     except (OSError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return FAILED
     except KeyboardInterrupt:
         return INTERRUPTED
-    return 0
+    return 0 if passed else FAILED
 
 
 if __name__ == "__main__":

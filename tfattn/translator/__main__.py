@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 import keras
 
-from tfattn._program import INTERRUPTED, restore_interrupts, write_utf8
+from tfattn._program import INTERRUPTED, check_interrupt, restore_interrupts, write_utf8
 from tfattn.training.backup import NotFiniteError
 from tfattn.translator import exporting, importing, lines, report, scoring
 from tfattn.translator.arguments import parse
@@ -93,6 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _run(options)
         with _user_errors():
             sys.stdout.flush()
+        check_interrupt()
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         try:
