@@ -85,11 +85,11 @@ def normalize(scores: Tensor, visible: Tensor | None = None) -> Tensor:
     scores = ops.cast(scores, keras.backend.result_type(dtype, "float32"))
     if visible is None:
         return ops.cast(_softmax(scores), dtype)
-    # Hidden keys get a finite score, since a row of −inf has no softmax. Beside a visible key their
-    # weights round to exactly 0; a row without visible keys is multiplied by 0.
-    some = ops.cast(ops.any(visible, axis=-1, keepdims=True), scores.dtype)
-    weights = _softmax(ops.where(visible, scores, LOWEST)) * some
-    return ops.cast(weights, dtype)
+    # Hidden keys get a finite score, since a row of −inf has no softmax. Their weights are replaced
+    # afterwards, since a gradient that overflows at a hidden value must not reach the sum over the
+    # row: 0 · inf is NaN.
+    weights = _softmax(ops.where(visible, scores, LOWEST))
+    return ops.cast(ops.where(visible, weights, 0.0), dtype)
 
 
 def log_sum_exp(scores: Tensor, visible: Tensor | None = None) -> Tensor:

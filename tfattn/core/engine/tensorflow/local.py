@@ -202,7 +202,7 @@ class LocalPasses:
             keep = self.dropout.keep(n, tf.shape(weights), weights.dtype) * self.dropout.scale
             kept = weights * keep
             grad_weights = tf.matmul(grad_output, value, transpose_b=True) * keep - delta
-        grad_scores = weights * grad_weights
+        grad_scores = tf.math.multiply_no_nan(grad_weights, weights)  # 0 for a hidden pair
         return (
             self._merged(tf.matmul(grad_scores, key)) * scale,
             self._overlapped(tf.matmul(grad_scores, query, transpose_a=True)),

@@ -120,7 +120,11 @@ class BlockwisePasses:
                 return softmax.update(pooled, row_max, row_sum, scores, prepared[j], number)
 
             state = loop(
-                visible.first, visible.end, over_keys, *softmax.start(query, size(values, -1))
+                visible.first,
+                visible.end,
+                over_keys,
+                *softmax.start(query, size(values, -1)),
+                most=self.tiling.key_blocks,
             )
             found = softmax.result(*state)
             return [array.write(i, x) for array, x in zip(arrays, found, strict=True)]
@@ -239,7 +243,9 @@ class BlockwisePasses:
                     # In float32: delta would be subtracted from a rounded ∂weight.
                     grad_weights = tf.matmul(wide(grad_output), wide(values[j]), transpose_b=True)
                     grad_weights = grad_weights * keep - delta
-                grad_scores = tf.cast(weights * wide(grad_weights), keys.dtype)
+                # A hidden pair, of weight 0, gets 0 even where its value overflows the product.
+                grad_scores = tf.math.multiply_no_nan(wide(grad_weights), weights)
+                grad_scores = tf.cast(grad_scores, keys.dtype)
                 kept = tf.cast(kept, values.dtype)
                 grad_value = tf.matmul(kept, grad_output, transpose_a=True)
                 if self.bias is None:
@@ -258,7 +264,12 @@ class BlockwisePasses:
                 )
 
             grad_query, *after = loop(
-                visible.first, visible.end, over_keys, tf.zeros_like(queries[i]), *state
+                visible.first,
+                visible.end,
+                over_keys,
+                tf.zeros_like(queries[i]),
+                *state,
+                most=self.tiling.key_blocks,
             )
             return grad_queries.write(i, grad_query), *after
 
