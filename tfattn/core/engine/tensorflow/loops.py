@@ -25,17 +25,33 @@ def same(a: Size, b: Size) -> bool:
     return isinstance(a, int) and isinstance(b, int) and a == b
 
 
-def loop(start: Size, stop: Size, body: Callable[..., Any], *state: Any, at_once: int = 1) -> Any:
-    """`state` after body(i, *state) for each i from start to stop, `at_once` in parallel."""
+def loop(
+    start: Size,
+    stop: Size,
+    body: Callable[..., Any],
+    *state: Any,
+    at_once: int = 1,
+    most: Size | None = None,
+) -> Any:
+    """`state` after body(i, *state) for each i from start to stop, `at_once` in parallel.
+
+    `most` bounds the number of steps, `stop` by default. Where XLA compiles the gradient of a loop,
+    it needs a bound that is known.
+    """
 
     def step(i: Size, state: tuple[Any, ...]) -> tuple[Size, tuple[Any, ...]]:
         after = tuple(body(i, *state))
         tf.nest.map_structure(_keep_shape, state, after)
         return i + 1, after
 
+    most = stop if most is None else most
     start = tf.convert_to_tensor(start, tf.int32)
     _, state = tf.while_loop(
-        lambda i, _: i < stop, step, (start, state), parallel_iterations=at_once
+        lambda i, _: i < stop,
+        step,
+        (start, state),
+        parallel_iterations=at_once,
+        maximum_iterations=most if isinstance(most, int) else None,
     )
     return state
 
