@@ -10,9 +10,9 @@ import keras
 from tfattn import _checks
 from tfattn.core.engine import STREAMING_BACKENDS
 
-# The paths of the open scopes, the innermost last. Scopes hold no state themselves, so that one
-# object can be entered in several threads, and again within itself.
-_open: contextvars.ContextVar[tuple[str | None, ...]] = contextvars.ContextVar(
+# The open scopes, the innermost last. Scopes hold no state themselves, so that one object can be
+# entered in several threads, and again within itself.
+_open: contextvars.ContextVar[tuple["_Scope", ...]] = contextvars.ContextVar(
     "tfattn.path", default=()
 )
 
@@ -58,16 +58,20 @@ class _Scope(contextlib.ContextDecorator):
         self.path = path
 
     def __enter__(self) -> "_Scope":
-        _open.set((*_open.get(), self.path))
+        _open.set((*_open.get(), self))
         return self
 
     def __exit__(self, *error: object) -> None:
-        _open.set(_open.get()[:-1])
+        # Not always the innermost: a generator that holds a scope may be closed within another.
+        inner_first = list(reversed(_open.get()))
+        if self in inner_first:
+            inner_first.remove(self)
+        _open.set(tuple(reversed(inner_first)))
 
 
 def wanted() -> str | None:
     """The path of the innermost open scope; None without a scope."""
-    return (_open.get() or (None,))[-1]
+    return _open.get()[-1].path if _open.get() else None
 
 
 @contextlib.contextmanager
