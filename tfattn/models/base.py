@@ -46,7 +46,8 @@ class TokenModel(CheckedCall, keras.Model):
     def given_ids(self, argument: str, ids: Any, letters: str) -> Tensor:
         """Ids, or nested lists of ids, as a tensor of rank 2."""
         who = type(self).__name__
-        ids = given_tensor(who, argument, ids, f"{letters}, of integers")
+        letters_of_list = f"{letters}, of integers, each row padded with 0 on the right"
+        ids = given_tensor(who, argument, ids, letters_of_list)
         _checks.array(who, argument, ids, f"{letters}, of integers")
         _checks.rank(who, argument, ids.shape, (2,), letters)
         return ids
