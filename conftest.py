@@ -8,6 +8,7 @@ marked `quick`; the full one runs everything but what is marked `nightly`.
 import ast
 import gc
 import os
+import sys
 from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -21,6 +22,9 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # the processes share the cores: a thre
     for name in ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS"):
         os.environ.setdefault(name, "1")
 
+if sys.__stdin__ is None:  # closed: packages ask for its encoding
+    sys.__stdin__ = open(os.devnull, encoding="utf-8")
+
 import keras
 import numpy as np
 import pytest
@@ -28,7 +32,7 @@ import pytest
 import tests.helpers.tensors  # noqa: F401  (has PyTorch's tensors give NumPy their numbers)
 import tfattn
 
-pytest_plugins = ["tests.helpers.browser"]
+pytest_plugins = ["tests.helpers.browser", "tests.helpers.started"]
 
 TESTS = Path(__file__).resolve().parent / "tests"
 
@@ -121,18 +125,23 @@ def pytest_itemcollected(item):
     item.extra_keyword_matches.update(field_notes.keywords_of(item))
 
 
+@pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection_modifyitems(config, items):
+    if not config.option.markexpr:
+        _leave_out(config, items)
+    yield  # here another plugin may shuffle them, so that a first case would not be the first
     places = {TESTS / name: place for place, name in enumerate(LONG)}
     items.sort(key=lambda item: places.get(item.path.resolve(), len(LONG)))
-    if config.option.markexpr:
-        return
+
+
+def _leave_out(config, items):
     kept, left_out, begun = [], [], set()
     for item in items:
         function = item.nodeid.partition("[")[0]
         is_first = function not in begun
         begun.add(function)
         if item.get_closest_marker("nightly"):
-            runs = _named(item) and not config.option.full
+            runs = _named(item) and not (config.option.full or config.option.quick)
         else:
             runs = (
                 config.option.full

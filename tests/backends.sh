@@ -7,8 +7,9 @@
 #   torch   without TensorFlow
 #   oldest  on TensorFlow, with the lowest versions of what setup.cfg installs
 #
-# Alone it runs the quick tier, on JAX and PyTorch without the files that no backend has a part in;
-# `all` runs everything. `install` makes the environment and no more.
+# Alone it runs the contracts: conformance, a file for each engine, search, loss, one training, and
+# models compared with TensorFlow's numbers. `all` runs everything. `install` makes the environment
+# and no more.
 #
 # Environments are made once, in .venv-NAME. With the variable PYTHON it takes the environment of that
 # interpreter instead; for jax and torch a TensorFlow that is installed there is hidden. The status
@@ -114,14 +115,12 @@ if [ $# -eq 0 ]; then
   if [ "$name" = jax ] && XLA_FLAGS=$flags "$python" -c "import jax; jax.numpy.ones(1)"; then
     export XLA_FLAGS=$flags
   fi
-  set -- --quick tests tfattn
-  if [ "$name" != oldest ]; then
-    for each in kernel_regression/test_{bandwidth,engines,estimator,interface,regression}.py \
-      translator distributed plot conformance/test_config.py test_docs.py; do
-      set -- "$@" --ignore="tests/$each"
-    done
-  fi
-  set -- --numprocesses 2 --dist loadfile "$@"
+  contracts=(tests/conformance tests/core/test_{attend,guard,masks,scan,streamed}.py
+    tests/decoding/test_search.py tests/kernel_regression/test_regression.py
+    tests/layers/test_{multi_head,recurrent}.py tests/training/test_losses.py tests/test_without_tensorflow.py)
+  models=(tests/test_backends.py tests/models/test_trained.py::test_model_learns_and_its_training_step_is_traced_once)
+  "$python" -m pytest --quiet -rs --numprocesses 2 --dist loadfile --quick "${contracts[@]}"
+  set -- --numprocesses 2 "${models[@]}"
 elif [ "$1" = all ]; then
   shift
   set -- --full --numprocesses 2 --dist loadfile tests tfattn "$@"

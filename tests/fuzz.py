@@ -1,6 +1,7 @@
 """Draws many random cases of the properties of which `core/test_properties.py` tests a few hundred.
 
     python tests/fuzz.py --cases 10000 --seed 0
+    python tests/fuzz.py --check mask            # of one property alone
     python tests/fuzz.py --seed 0 --only 1234    # a single case, with its choices
 
 Prints the number of cases, the failures, and for each failure the command that repeats it.
@@ -20,7 +21,6 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 import keras
-import numpy as np
 
 from tests import test_invalid_arguments
 from tests.helpers import properties
@@ -45,24 +45,15 @@ def check_invalid_arguments(choose):
     assert fault in (None, "taken"), f"{row.name} with {names}: {fault}"
 
 
-CHECKS = [properties.check_attend] * 7 + [properties.check_layer] * 2 + [check_invalid_arguments]
-
-
-def chooser(seed, case, log):
-    rng = np.random.default_rng([seed, case])
-
-    def choose(options):
-        chosen = options[int(rng.integers(len(options)))]
-        log.append(chosen)
-        return chosen
-
-    return choose
+CHECKS = {**properties.CHECKS, "invalid": check_invalid_arguments}
+SHARES = ["attend"] * 6 + ["layer"] * 2 + ["mask", "invalid"]  # case by case
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--cases", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--check", choices=[*CHECKS], help="draw cases of this property only")
     parser.add_argument("--first", type=int, default=0, help="number of the first case")
     parser.add_argument("--only", type=int, help="draw only this case, and show its choices")
     options = parser.parse_args()
@@ -72,16 +63,15 @@ def main():
     cases = cases if options.only is None else [options.only]
     failures, start = collections.Counter(), time.time()
     for number, case in enumerate(cases, start=1):
-        log = []
-        choose = chooser(options.seed, case, log)
-        check = choose(CHECKS)
+        log, name = [], options.check or SHARES[case % len(SHARES)]
         try:
-            check(choose)
+            CHECKS[name](properties.chooser(options.seed, case, log))
         except Exception as error:
             words = " ".join(str(error).split())[:300]
-            failures[check.__name__] += 1
-            print(f"FAILED python tests/fuzz.py --seed {options.seed} --only {case}", flush=True)
-            print(f"    {check.__name__}: {type(error).__name__}: {words}", flush=True)
+            failures[name] += 1
+            again = f"--check {name} --seed {options.seed} --only {case}"
+            print(f"FAILED python tests/fuzz.py {again}", flush=True)
+            print(f"    {type(error).__name__}: {words}", flush=True)
             if options.only is not None:
                 traceback.print_exc()
         if options.only is not None:

@@ -37,7 +37,7 @@ def _constant(path, name):
 
 
 ORDER = _constant(DOCS / "extensions" / "gallery.py", "ORDER")
-stamp, run_blocks, notebooks = _script("stamp"), _script("run_blocks"), _script("notebooks")
+stamp, notebooks = _script("stamp"), _script("notebooks")
 WRITTEN = sorted(
     path
     for path in [*ROOT.glob("*.md"), *DOCS.rglob("*.md"), ROOT / "demos" / "README.rst"]
@@ -45,7 +45,7 @@ WRITTEN = sorted(
 )
 
 
-def test_each_demo_has_its_place_in_the_gallery_and_a_chinese_page():
+def test_demo_has_a_place_in_the_gallery_and_a_chinese_page():
     for demo in (ROOT / "demos").glob("*.py"):
         assert demo.stem in ORDER, f"docs/extensions/gallery.py: ORDER lacks {demo.stem}"
         page = DOCS / "zh" / "tutorials" / f"{demo.stem}.md"
@@ -53,18 +53,18 @@ def test_each_demo_has_its_place_in_the_gallery_and_a_chinese_page():
         assert stamp.source_of(page)[0] == demo
 
 
-def test_no_page_holds_notes_to_its_writers():
+def test_pages_hold_no_comments():
     """Readers of the text see comments of HTML too."""
     noted = [path for path in WRITTEN if "<!--" in path.read_text(encoding="utf-8")]
     assert noted == []
 
 
-def test_the_page_of_the_command_names_every_format_of_export():
+def test_page_of_the_translator_names_every_format_of_export():
     page = (DOCS / "train-on-your-own-files.md").read_text(encoding="utf-8")
     assert [name for name in EXPORTS if f"`{name}`" not in page] == []
 
 
-def test_each_chinese_page_is_as_new_as_its_source():
+def test_chinese_pages_are_as_new_as_their_sources():
     pages = {page.relative_to(ROOT).as_posix(): stamp.stale(page) for page in stamp.pages()}
     stale = [
         f"{why}; mend it, then: python docs/stamp.py {name}" for name, why in pages.items() if why
@@ -72,11 +72,11 @@ def test_each_chinese_page_is_as_new_as_its_source():
     assert len(pages) > 14 and not stale
 
 
-def test_each_tutorial_has_a_notebook_that_is_as_new_as_its_script():
+def test_notebooks_are_as_new_as_their_scripts():
     assert not notebooks.stale(), "run: python docs/notebooks.py"
 
 
-def test_a_notebook_installs_the_package_and_has_the_code_of_its_script_and_no_outputs():
+def test_notebook_installs_the_package_and_has_the_code_of_its_script():
     py_source_parser = pytest.importorskip("sphinx_gallery.py_source_parser")
     for path in notebooks.NOTEBOOKS.glob("*.ipynb"):
         script = (ROOT / "demos" / f"{path.stem}.py").read_text(encoding="utf-8")
@@ -88,7 +88,7 @@ def test_a_notebook_installs_the_package_and_has_the_code_of_its_script_and_no_o
         assert not any(cell.get("outputs") for cell in cells)
 
 
-def test_a_notebook_is_stale_where_its_script_changes_or_is_gone(tmp_path, monkeypatch):
+def test_notebook_whose_script_changed_or_is_gone_is_stale(tmp_path, monkeypatch):
     monkeypatch.setattr(notebooks, "ROOT", tmp_path)
     monkeypatch.setattr(notebooks, "NOTEBOOKS", tmp_path)
     script = tmp_path / "demos" / "sets.py"
@@ -104,7 +104,7 @@ def test_a_notebook_is_stale_where_its_script_changes_or_is_gone(tmp_path, monke
     assert notebooks.stale() == ["notebooks/sets.ipynb has no script"]
 
 
-def test_a_stamp_follows_the_source_and_nothing_else_of_the_page(tmp_path, monkeypatch):
+def test_stamp_of_a_page_follows_its_source_alone(tmp_path, monkeypatch):
     monkeypatch.setattr(stamp, "ROOT", tmp_path)
     (tmp_path / "start.md").write_text("Start", encoding="utf-8")
     page = tmp_path / "zh.md"
@@ -119,7 +119,7 @@ def test_a_stamp_follows_the_source_and_nothing_else_of_the_page(tmp_path, monke
     assert "is not there" in stamp.stale(page)
 
 
-def test_each_figure_of_a_demo_on_a_page_is_as_new_as_the_demo():
+def test_pictures_of_demos_are_as_new_as_their_demos():
     shown = stamp.pictures()
     stale = [words for path in shown if (words := stamp.stale(path))]
     assert len(shown) > 50
@@ -128,7 +128,7 @@ def test_each_figure_of_a_demo_on_a_page_is_as_new_as_the_demo():
     assert sum(path.stat().st_size for path in shown) < 3_000_000
 
 
-def test_a_figure_of_a_demo_is_stale_once_its_code_changes(tmp_path, monkeypatch):
+def test_picture_whose_demo_changed_its_code_is_stale(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(DOCS))
     pictures = _script("pictures")
     monkeypatch.setattr(pictures, "stamp", stamp)
@@ -150,7 +150,7 @@ def test_a_figure_of_a_demo_is_stale_once_its_code_changes(tmp_path, monkeypatch
     assert np.abs(close).max() < 0.02
 
 
-def test_every_public_name_has_its_place_in_the_api():
+def test_public_names_have_a_place_in_the_api():
     path = DOCS / "extensions" / "api.py"
     listed = [name for names in _constant(path, "GROUPS").values() for name in names]
     assert len(listed) == len(set(listed))
@@ -158,7 +158,7 @@ def test_every_public_name_has_its_place_in_the_api():
     assert not lacking, f"docs/extensions/api.py: GROUPS lacks {', '.join(sorted(lacking))}"
 
 
-def test_links_to_local_files_lead_somewhere():
+def test_links_to_local_files_lead_to_a_page():
     broken = []
     for path in WRITTEN:
         code = r"^(```|~~~).*?^\1"
@@ -187,7 +187,7 @@ def drawings(monkeypatch):
     return _script("figures/drawings")
 
 
-def test_each_drawing_is_as_its_script_draws_it(drawings):
+def test_drawings_are_as_their_scripts_draw_them(drawings):
     written = drawings.written()
     assert set(written) == set((DOCS / "drawings").iterdir())
     stale = [path.name for path, text in written.items() if path.read_text("utf-8") != text]
@@ -198,7 +198,7 @@ def test_each_drawing_is_as_its_script_draws_it(drawings):
         assert (root.get("lang") == "zh-CN") == path.name.endswith(".zh.svg")
 
 
-def test_each_drawing_is_on_a_page_of_its_language(drawings):
+def test_drawings_are_on_a_page_of_their_language(drawings):
     english = [*ROOT.glob("demos/*.py"), ROOT / "README.md"]
     for path in drawings.written():
         pages = DOCS.glob("zh/**/*.md") if path.name.endswith(".zh.svg") else english
@@ -219,49 +219,12 @@ def test_drawings_have_the_numbers_of_their_demos(drawings):
 
 
 @pytest.mark.parametrize("label", ["wider than its box", ("box", "比方框更宽的文字")])
-def test_a_drawing_has_no_label_that_is_wider_than_its_box(drawings, label):
+def test_drawing_with_a_label_wider_than_its_box_is_refused(drawings, label):
     with pytest.raises(ValueError, match="no room for"):
         drawings.Drawing(1, "title", "description").box(10, 10, 60, 20, label)
 
 
-def _with_code():
-    """Pages whose code no other page has: a Chinese page has that of its English one, or more.
-
-    Those of the tutorials quote pieces of the demos, which the build of the pages runs.
-    """
-    pages = {}
-    for page in sorted([*ROOT.glob("*.md"), *DOCS.glob("*.md"), *(DOCS / "zh").glob("*.md")]):
-        code = "\n".join(run_blocks.blocks(page))
-        if code:
-            pages.setdefault(ast.dump(ast.parse(code)), page)  # comments are in their languages
-    return pages.values()
-
-
-# They export, and print TensorFlow's tensors.
-ABOUT_TENSORFLOW = ("save-export-serve", "coming-from-d2l")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "page",
-    [
-        pytest.param(
-            page,
-            id=page.relative_to(ROOT).as_posix(),
-            marks=[pytest.mark.tensorflow] * (page.stem in ABOUT_TENSORFLOW),
-        )
-        for page in _with_code()
-    ],
-)
-def test_the_code_of_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert run_blocks.run(page) > 0
-    if page.stem == "start":
-        assert (tmp_path / "weights.png").read_bytes().startswith(b"\x89PNG")
-        assert (tmp_path / "model.keras").is_file()
-
-
-def test_a_page_keeps_the_last_line_of_each_progress_bar(monkeypatch):
+def test_gallery_keeps_the_last_line_of_a_progress_bar(monkeypatch):
     pytest.importorskip("sphinx")
     monkeypatch.syspath_prepend(str(DOCS))
     gallery = _script("extensions/gallery")
@@ -275,7 +238,7 @@ def test_a_page_keeps_the_last_line_of_each_progress_bar(monkeypatch):
     assert page == [f"{first}\n{first}\n"]
 
 
-def test_chinese_is_searched_by_pairs_of_characters_and_english_by_words(monkeypatch):
+def test_search_splits_chinese_into_pairs_and_english_into_words(monkeypatch):
     pytest.importorskip("sphinx")
     monkeypatch.syspath_prepend(str(DOCS))
     both = _script("extensions/search").SearchBoth({})
@@ -303,7 +266,7 @@ def test_chinese_is_searched_by_pairs_of_characters_and_english_by_words(monkeyp
         ("zh/coming-from-keras", "", (1, 2), False),
     ],
 )
-def test_a_class_of_another_library_is_no_link_to_ours(monkeypatch, page, before, cells, is_theirs):
+def test_name_of_another_librarys_class_is_no_link(monkeypatch, page, before, cells, is_theirs):
     pytest.importorskip("sphinx")
     monkeypatch.syspath_prepend(str(DOCS))
     names = _script("extensions/names")

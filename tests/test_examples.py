@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import tfattn
+from tests.helpers.searches import eagerly
 
 PACKAGE = pathlib.Path(tfattn.__file__).parent
 # Not in the sentences that the models have learned from.
@@ -15,7 +16,8 @@ HELD_OUT = tfattn.data.split_pairs(tfattn.data.toy_translation(8_000))[1][:200]
 
 
 @pytest.mark.slow
-def test_the_example_translates_sentences_that_it_has_not_learned_from():
+@eagerly()
+def test_load_example_translates_sentences_that_it_has_not_learned_from():
     model, *words = tfattn.load_example("grammar")
     sources, references = zip(*HELD_OUT, strict=True)
     found = tfattn.translate(model, sources, *words)
@@ -23,13 +25,13 @@ def test_the_example_translates_sentences_that_it_has_not_learned_from():
     assert np.mean(right) >= 0.97
 
 
-def test_an_unknown_example_is_refused():
+def test_load_example_refuses_an_unknown_name():
     said = r"load_example: `name` must be one of \['grammar'\]. Received: "
     with pytest.raises(ValueError, match=said + "name='gramar'$"):
         tfattn.load_example("gramar")
 
 
-def test_each_file_of_the_package_is_in_its_wheel_and_the_example_is_small():
+def test_package_data_names_each_file_and_the_example_is_small():
     setup = configparser.ConfigParser()
     setup.read(PACKAGE.parent / "setup.cfg")
     data = setup["options.package_data"]

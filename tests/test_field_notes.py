@@ -29,7 +29,7 @@ def functions_of(file):
     return {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
 
 
-def test_the_page_has_every_note_once_and_in_order_and_its_tests_are_there():
+def test_field_notes_page_has_every_note_and_its_tests_exist():
     assert [note.number for note in notes()] == list(range(1, 46))
     for note in notes():
         assert note.elsewhere.strip() and note.here.strip() and note.tests, keyword(note.number)
@@ -38,7 +38,7 @@ def test_the_page_has_every_note_once_and_in_order_and_its_tests_are_there():
             assert function.startswith("test_") and function in functions_of(file), test
 
 
-def test_a_test_is_found_by_the_numbers_of_its_notes(request):
+def test_field_notes_keywords_find_the_tests_of_a_note(request):
     def keywords_of(file, name):
         node = f"tests/{file}::{name}"
         item = types.SimpleNamespace(path=TESTS / file, nodeid=node, extra_keyword_matches=set())
@@ -71,7 +71,7 @@ def padded_model():
 
 @pytest.mark.tensorflow
 @pytest.mark.slow
-def test_a_padded_batch_is_the_same_eagerly_in_a_graph_under_xla_and_in_fit(dense_path):
+def test_padded_batch_is_the_same_eagerly_in_graphs_and_in_fit(dense_path):
     ids = np.random.default_rng(3).integers(1, 11, (5, 7)).astype("int32")
     ids[::2, 4:] = 0
     longer, labels = np.pad(ids, ((0, 0), (0, 2))), np.arange(5.0)[:, None]
@@ -96,54 +96,53 @@ def test_a_padded_batch_is_the_same_eagerly_in_a_graph_under_xla_and_in_fit(dens
 # Note 4.
 
 
-# Beside the causal one.
-OTHER_MASKS = {
-    "none": ("mixed_float16", {}),
-    "lengths": ("float32", {"valid_lens": np.array([7, 6])}),
-    "array": ("mixed_bfloat16", {"attention_mask": ~np.eye(7, k=-1, dtype=bool)}),
-    "object": ("mixed_float16", {"attention_mask": masks.window(3)}),
+# What is asked for beside the causal mask: policy, masks, dropout rate, training, weights.
+BESIDE = {
+    "none": ("mixed_float16", {}, 0.5, True, False),
+    "lengths": ("float32", {"valid_lens": np.array([7, 6])}, 0.5, False, True),
+    "array": ("mixed_bfloat16", {"attention_mask": ~np.eye(7, k=-1, dtype=bool)}, 0.0, False, True),
+    "object": ("mixed_float16", {"attention_mask": masks.window(3)}, 0.5, True, True),
 }
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("other", OTHER_MASKS)
+@pytest.mark.parametrize("beside", BESIDE)
 @pytest.mark.parametrize("path", PATHS)
-def test_a_later_token_changes_no_bit_before_it_whatever_else_is_asked_for(path, other):
-    policy, options = OTHER_MASKS[other]
+def test_causal_attention_later_token_changes_no_bit_before_it(path, beside):
+    policy, options, rate, training, scores = BESIDE[beside]
     tokens = draw(2, 7, 11)
     changed = tokens.copy()
     changed[:, 4] += 1
-    for rate, training in ((0.0, False), (0.5, False), (0.5, True)):
-        for scores in (False, True) if path == "dense" else (False,):
-            results = []
-            for x in (tokens, changed):
-                layer = tfattn.MultiHeadAttention(
-                    3, 5, dropout=rate, seed=2, dtype=policy, flash_attention=path == "streamed"
-                )
-                layer.build(x.shape, x.shape)
-                layer.set_weights(
-                    [w if w.dtype == "uint32" else draw(*w.shape) for w in layer.get_weights()]
-                )
-                result = layer(
-                    query=x,
-                    value=x,
-                    use_causal_mask=True,
-                    return_attention_scores=scores,
-                    training=training,
-                    **options,
-                )
-                output = result[0] if scores else result
-                results.append(np.asarray(keras.ops.cast(output, "float32")))
-            before, after = results
-            np.testing.assert_array_equal(after[:, :4], before[:, :4])
-            assert (after[:, 4] != before[:, 4]).any()
+    scores = scores and path == "dense"
+    results = []
+    for x in (tokens, changed):
+        layer = tfattn.MultiHeadAttention(
+            3, 5, dropout=rate, seed=2, dtype=policy, flash_attention=path == "streamed"
+        )
+        layer.build(x.shape, x.shape)
+        layer.set_weights(
+            [w if w.dtype == "uint32" else draw(*w.shape) for w in layer.get_weights()]
+        )
+        result = layer(
+            query=x,
+            value=x,
+            use_causal_mask=True,
+            return_attention_scores=scores,
+            training=training,
+            **options,
+        )
+        output = result[0] if scores else result
+        results.append(np.asarray(keras.ops.cast(output, "float32")))
+    before, after = results
+    np.testing.assert_array_equal(after[:, :4], before[:, :4])
+    assert (after[:, 4] != before[:, 4]).any()
 
 
 # Note 12.
 
 
 @pytest.mark.slow
-def test_a_dropout_rate_keeps_the_streamed_path_and_no_weights_come_unasked(monkeypatch):
+def test_attention_dropout_rate_keeps_the_streamed_path(monkeypatch):
     taken, ask = [], dispatch.streams
 
     def noted(*args):
@@ -169,7 +168,7 @@ def test_a_dropout_rate_keeps_the_streamed_path_and_no_weights_come_unasked(monk
 
 @pytest.mark.slow
 @pytest.mark.tensorflow
-def test_no_more_than_a_block_is_asked_of_a_bias_at_once():
+def test_streamed_attention_asks_a_bias_for_no_more_than_a_block():
     inner, asked = biases.alibi(3), []
 
     class Noted(biases.Bias):
@@ -195,7 +194,7 @@ def test_no_more_than_a_block_is_asked_of_a_bias_at_once():
 # Note 32.
 
 
-def test_a_new_chinese_sentence_is_known_in_subwords_in_characters_and_with_spaces():
+def test_vocabulary_new_chinese_sentence_is_known():
     sentences, new = ["我喜欢猫", "猫喜欢鱼", "我有鱼"], "我喜欢鱼"
     with pytest.raises(ValueError, match=r"from_sentences: `sentences` must have spaces between"):
         Vocabulary.from_sentences(sentences)
@@ -215,7 +214,7 @@ def test_a_new_chinese_sentence_is_known_in_subwords_in_characters_and_with_spac
 
 
 @pytest.mark.tensorflow  # where a gather's gradient comes as pairs of rows and places
-def test_adam_of_keras_still_squares_the_gradient_of_each_word_by_itself():
+def test_keras_adam_still_squares_the_gradient_of_each_word_by_itself():
     embedding = keras.layers.Embedding(3, 2)
     embedding.build((None,))
     embedding.set_weights([np.ones((3, 2), "float32")])

@@ -50,22 +50,17 @@ MAY_USE_TENSORFLOW = {
 EXTRAS = {"ctranslate2", "matplotlib", "sacrebleu", "sacremoses", "sentencepiece", "tf2onnx"}
 
 
-def modules(root=ROOT):
-    """Name of every module to its source."""
-    names = {}
-    for path in sorted(root.rglob("*.py")):
-        parts = path.relative_to(root.parent).with_suffix("").parts
-        names[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path.read_text()
-    return names
-
-
-def imports(name, sources):
-    """Every name that a module imports, `(dotted name, whether it is at the top of the module)`."""
-    return imports_of(name, sources[name])
+SOURCES = {
+    ".".join(path.relative_to(ROOT.parent).with_suffix("").parts).removesuffix(".__init__"): (
+        path.read_text(encoding="utf-8")
+    )
+    for path in sorted(ROOT.rglob("*.py"))
+}
 
 
 @functools.cache
-def imports_of(name, source):
+def imports(source):
+    """Every name that a module imports, `(dotted name, whether it is at the top of the module)`."""
     tree = ast.parse(source)
     lazy = {
         inner
@@ -78,28 +73,19 @@ def imports_of(name, source):
         if isinstance(node, ast.Import):
             found += [(alias.name, node not in lazy) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{name}: imports are absolute"
+            assert node.level == 0, f"imports are absolute: {ast.unparse(node)}"
             found += [(f"{node.module}.{alias.name}", node not in lazy) for alias in node.names]
     return found
 
 
-def arrows(sources):
-    """Module to the modules of tfattn that it imports: `from tfattn.core import masks` is an arrow
-    to the module.
-    """
+def roots(source, only_top=False):
+    """The packages that a module imports."""
+    return {dotted.split(".")[0] for dotted, top in imports(source) if top or not only_top}
 
-    def module_of(dotted):
-        while dotted not in sources:
-            dotted = dotted.rpartition(".")[0]
-        return dotted
 
-    own = {
-        name: [d for d, _ in imports(name, sources) if d.split(".")[0] == "tfattn"]
-        for name in sources
-    }
-    return {
-        name: {module_of(dotted) for dotted in dotted_names} for name, dotted_names in own.items()
-    }
+def planted(module, line):
+    """The sources with a line more, of a module that may be a new one."""
+    return {**SOURCES, module: f"{SOURCES.get(module, '')}\n{line}\n"}
 
 
 def place(module):
@@ -109,7 +95,17 @@ def place(module):
 
 def faults(sources):
     """What breaks the order of the levels, as sentences."""
-    graph, found = arrows(sources), []
+
+    def module_of(dotted):  # `from tfattn.core import masks` is an arrow to the module
+        while dotted not in sources:
+            dotted = dotted.rpartition(".")[0]
+        return dotted
+
+    graph = {
+        name: {module_of(d) for d, _ in imports(source) if d.split(".")[0] == "tfattn"}
+        for name, source in sources.items()
+    }
+    found = []
     for module, targets in graph.items():
         here = place(module)
         for target in sorted(targets):
@@ -128,31 +124,6 @@ def faults(sources):
     except graphlib.CycleError as error:
         found.append("a loop: " + " -> ".join(error.args[1]))
     return found
-
-
-@pytest.mark.slow
-def test_every_module_has_a_level_and_imports_run_downward_in_no_loop():
-    sources = modules()
-    assert {place(module) for module in sources} <= {*LEVELS, *SIDES, "top"}
-    assert len(sources) > 20  # the reader has found the package
-    assert faults(sources) == []
-
-
-def test_kernel_regression_is_numpys_but_for_its_keras_model_and_level_0_the_standard_librarys():
-    sources = modules()
-    for name, here in ((name, place(name)) for name in sources):
-        dotted = [dotted for dotted, _ in imports(name, sources)]
-        others = {root for root in (d.split(".")[0] for d in dotted) if root != "tfattn"}
-        if here == "kernel_regression":
-            packages = {d.split(".")[1] for d in dotted if d.startswith("tfattn.")} - {here}
-            if name == KERAS_MODEL:
-                assert "models" not in packages
-                continue
-            assert {LEVELS.get(each) for each in packages} <= {0} and not packages & OF_KERAS, name
-            assert not others & {"keras", "tensorflow"}, name
-        elif LEVELS.get(here) == 0:
-            backend = {"keras", "tensorflow"} if here in OF_KERAS else set()
-            assert others <= sys.stdlib_module_names | backend, name
 
 
 HEADS = "tfattn.layers.attention.single_head"
@@ -174,15 +145,32 @@ UPWARDS = [
 ]
 
 
-def test_a_planted_import_that_runs_up_or_in_a_loop_is_caught():
-    sources = modules()
-
-    def faults_with(module, line):
-        return faults({**sources, module: f"{sources[module]}\n{line}\n"})
-
+@pytest.mark.slow
+def test_imports_run_downward_and_in_no_loop():
+    assert {place(module) for module in SOURCES} <= {*LEVELS, *SIDES, "top"}
+    assert len(SOURCES) > 20  # the reader has found the package
+    assert faults(SOURCES) == []
     for module, line, target in UPWARDS:
-        assert f"{module} imports {target}" in faults_with(module, line), line
-    assert "a loop: " in faults_with("tfattn.core.masks", "from tfattn.core import softmax")[0]
+        assert f"{module} imports {target}" in faults(planted(module, line)), line
+    loop = planted("tfattn.core.masks", "from tfattn.core import softmax")
+    assert "a loop: " in faults(loop)[0]
+
+
+@pytest.mark.slow
+def test_kernel_regression_is_numpy_alone_and_level_0_the_standard_library():
+    for name, source in SOURCES.items():
+        here, others = place(name), roots(source) - {"tfattn"}
+        if here == "kernel_regression":
+            packages = {d.split(".")[1] for d, _ in imports(source) if d.startswith("tfattn.")}
+            if name == KERAS_MODEL:
+                assert "models" not in packages
+                continue
+            packages -= {here}
+            assert {LEVELS.get(each) for each in packages} <= {0} and not packages & OF_KERAS, name
+            assert not others & {"keras", "tensorflow"}, name
+        elif LEVELS.get(here) == 0:
+            backend = {"keras", "tensorflow"} if here in OF_KERAS else set()
+            assert others <= sys.stdlib_module_names | backend, name
 
 
 def may_use_tensorflow(module):
@@ -191,42 +179,27 @@ def may_use_tensorflow(module):
     )
 
 
-def tensorflow_users(sources):
-    return {
-        name
-        for name in sources
-        for dotted, _ in imports(name, sources)
-        if dotted.split(".")[0] == "tensorflow"
-    }
-
-
 def out_of_place(sources):
+    """The modules below the top level that import TensorFlow and may not."""
     return [
         name
-        for name in tensorflow_users(sources)
-        if LEVELS.get(place(name), 4) < 4 and not may_use_tensorflow(name)
+        for name, source in sources.items()
+        if LEVELS.get(place(name), TOP_LEVEL) < TOP_LEVEL
+        if "tensorflow" in roots(source) and not may_use_tensorflow(name)
     ]
 
 
 @pytest.mark.slow
-def test_layers_and_models_import_no_tensorflow():
-    sources = modules()
-    assert out_of_place(sources) == []
-    # the reader sees an import inside a function
-    assert "tfattn.data.batches" in tensorflow_users(sources)
-    # no place is held for a module that is gone
-    for place_held in MAY_USE_TENSORFLOW:
-        assert any(user.startswith(place_held) for user in tensorflow_users(sources))
-    # planted ones are caught
+def test_layers_and_models_import_no_tensorflow_and_no_module_an_extra_at_its_top():
+    assert out_of_place(SOURCES) == []
     for module in ("tfattn.core.masks", "tfattn.core.streamed_too"):
         line = "def later():\n    import tensorflow as tf\n"
-        assert out_of_place({**sources, module: f"{sources.get(module, '')}\n{line}"}) == [module]
-
-
-def test_nothing_optional_is_imported_at_the_top_of_a_module():
-    sources = modules()
-    for name in sources:
-        top = {dotted.split(".")[0] for dotted, at_top in imports(name, sources) if at_top}
+        assert out_of_place(planted(module, line)) == [module]
+    users = [name for name, source in SOURCES.items() if "tensorflow" in roots(source)]
+    for held in MAY_USE_TENSORFLOW:  # no place is held for a module that is gone
+        assert any(user.startswith(held) for user in users), held
+    for name, source in SOURCES.items():
+        top = roots(source, only_top=True)
         assert not top & EXTRAS, name
         assert "tensorflow" not in top or may_use_tensorflow(name), name
 
@@ -238,7 +211,7 @@ def private_keras(source):
         root, *rest = dotted.split(".")
         return root == "keras" and any(part == "src" or part.startswith("_") for part in rest)
 
-    found = [dotted for dotted, _ in imports("it", {"it": source}) if private(dotted)]
+    found = [dotted for dotted, _ in imports(source) if private(dotted)]
     found += [
         ast.unparse(node)
         for node in ast.walk(ast.parse(source))
@@ -250,8 +223,8 @@ def private_keras(source):
 
 @pytest.mark.slow
 def test_keras_is_used_through_its_public_api_alone():
-    found = {name: private_keras(source) for name, source in modules().items()}
+    found = {name: private_keras(source) for name, source in SOURCES.items()}
     assert {name: uses for name, uses in found.items() if uses} == {}
     imported = ["import keras.src", "from keras.src import ops", "from keras import src"]
-    for planted in (*imported, "keras.src.ops", "keras._x"):
-        assert private_keras(planted), planted
+    for use in (*imported, "keras.src.ops", "keras._x"):
+        assert private_keras(use), use

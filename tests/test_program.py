@@ -3,23 +3,34 @@
 import importlib.metadata
 import io
 import os
+import pathlib
+import runpy
+import signal
 import sys
 
 import keras
+import numpy as np
 import pytest
 
 import tfattn
 from tests.helpers.processes import printed, python
+from tfattn import _program
 from tfattn.__main__ import packages
 from tfattn.exercises.__main__ import main as exercises
 from tfattn.translator.__main__ import main as translator
+from tfattn.translator.run import _Interrupts as Interrupts
 
-# Python runs this at its start: Ctrl-C comes when a module is imported.
+# Python runs this at its start: Ctrl-C comes when a module is imported. A parent may have told its
+# children to ignore it, as `nohup` does.
 INTERRUPT = """
 import os, signal, sys
 
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 class Interrupt:
     def find_spec(name, *_):
+        if name == "tfattn.translator.run":  # TensorFlow has been imported, which no signal may end
+            assert signal.getsignal(signal.SIGINT).__module__ == "tfattn._program"
         if name == os.environ["INTERRUPTED_AT"]:
             os.kill(os.getpid(), signal.SIGINT)
 
@@ -29,28 +40,93 @@ sys.meta_path.insert(0, Interrupt)
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name, program, command, said",
+    "name, command, said",
     [
-        ("keras", "translator", "--help", ""),
-        ("tfattn.translator.run", "translator", "--help", ""),
+        ("keras", "--help", ""),
         # which the command imports when it runs
-        ("sacrebleu", "translator", "score", "\nInterrupted.\n"),
-        ("keras", "exercises", "list", ""),
-        ("keras", "examples", "out", ""),
+        ("sacrebleu", "score", "\nInterrupted.\n"),
     ],
 )
-def test_an_interrupt_is_a_status_and_no_traceback(
-    name, program, command, said, tmp_path, monkeypatch
+def test_program_interrupted_is_status_130_and_no_traceback(
+    name, command, said, tmp_path, monkeypatch
 ):
     monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL", raising=False)
     (tmp_path / "sitecustomize.py").write_text(INTERRUPT)
     path = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
-    arguments = ("-m", f"tfattn.{program}", command)
+    arguments = ("-m", "tfattn.translator", command)
     done = python(*arguments, folder=tmp_path, PYTHONPATH=path, INTERRUPTED_AT=name)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", said)
 
 
-def test_the_package_loads_no_program_and_no_module_without_layers():
+def test_programs_with_quiet_imports_are_all_of_the_package():
+    package = pathlib.Path(tfattn.__file__).parent
+    folders = (path.parent for path in package.rglob("__main__.py"))
+    names = {".".join(["tfattn", *folder.relative_to(package).parts]) for folder in folders}
+    assert _program._PROGRAMS == {("-m", name) for name in names}
+
+
+@pytest.mark.parametrize("program, command", [(translator, "score"), (exercises, "list")])
+def test_command_interrupted_is_status_130(program, command, monkeypatch, capsys):
+    def stop(*_):
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr("tfattn.translator.scoring.score", stop)
+    monkeypatch.setattr("tfattn.exercises.__main__.names", stop)
+    monkeypatch.setattr(_program, "_stop", lambda *_: pytest.fail("ended without cleaning up"))
+    before = signal.signal(signal.SIGINT, _program._stop)  # as the imports of a program leave it
+    try:
+        assert program([command]) == 130
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert capsys.readouterr() == ("", "\nInterrupted.\n" if program is translator else "")
+
+
+@pytest.mark.slow
+class PressesLate:
+    """Ctrl-C while it is freed, where Python drops the exception."""
+
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("program, command", [(translator, "score"), (exercises, "list")])
+def test_command_interrupted_where_exceptions_are_dropped_is_status_130(
+    program, command, monkeypatch, capsys
+):
+    monkeypatch.setattr("tfattn.translator.scoring.score", lambda *_: PressesLate() and None)
+    monkeypatch.setattr("tfattn.exercises.__main__.names", lambda *_: PressesLate() and [])
+    before = signal.signal(signal.SIGINT, _program._stop)
+    try:
+        assert program([command]) == 130
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_training_interrupted_where_exceptions_are_dropped_ends_after_the_batch():
+    class Presses(keras.callbacks.Callback):
+        batches = 0
+
+        def on_train_batch_begin(self, batch, logs=None):
+            self.batches += 1
+            PressesLate()
+
+    model, presses = keras.Sequential([keras.layers.Dense(1)]), Presses()
+    model.compile("sgd", "mse")
+    before = signal.signal(signal.SIGINT, _program._stop)
+    _program.restore_interrupts()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            x = np.ones((12, 2))
+            model.fit(x, x[:, :1], batch_size=4, verbose=0, callbacks=[presses, Interrupts()])
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert presses.batches == 1
+
+
+def test_package_imported_loads_no_program_and_no_module_without_layers():
     code = (
         "import sys, tfattn\n"
         "lazy = ('convert', 'data', 'exercises', 'interpret', 'plot', 'translator')\n"
@@ -63,17 +139,36 @@ def test_the_package_loads_no_program_and_no_module_without_layers():
     assert printed("-c", code, warm=True) == "[]\nFalse\nTrue\n"
 
 
-def test_the_exercises_are_a_program(tmp_path):
-    done = python("-m", "tfattn.exercises", "hint", "merge_heads", folder=tmp_path, warm=True)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == "1/2  It inverts split_heads, last step first.\n"
+VERSIONS = f"tfattn {tfattn.__version__}\n", f"\nkeras {keras.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    "command, shown",
+    [
+        ("tfattn.exercises hint merge_heads", ["1/2  It inverts split_heads, last step first.\n"]),
+        ("tfattn.translator --help", ["\n    translate ", "'python -m tfattn.translator COMMAND"]),
+        ("tfattn", [*VERSIONS, "python -m tfattn.translator "]),
+    ],
+)
+def test_program_run_as_module_prints_to_standard_output(command, shown, monkeypatch, capsys):
+    name, *arguments = command.split()
+    monkeypatch.setattr(sys, "argv", [name, *arguments])
+    monkeypatch.delitem(sys.modules, f"{name}.__main__", raising=False)
+    try:
+        runpy.run_module(name, run_name="__main__")
+    except SystemExit as end:
+        assert not end.code
+    output, errors = capsys.readouterr()
+    assert errors == "" and all(part in output for part in shown)
 
 
 @pytest.mark.parametrize("terminal", [False, True])
 @pytest.mark.parametrize(
     "program, command", [(exercises, "list --language zh"), (translator, "export --to onnx")]
 )
-def test_output_is_utf8_in_a_file_and_fails_on_no_terminal(program, command, terminal, monkeypatch):
+def test_program_output_is_utf8_in_a_file_and_fails_on_no_terminal(
+    program, command, terminal, monkeypatch
+):
     output = io.TextIOWrapper(io.BytesIO(), encoding="cp1252")
     output.isatty = lambda: terminal
     monkeypatch.setattr(sys, "stdout", output)
@@ -86,22 +181,14 @@ def test_output_is_utf8_in_a_file_and_fails_on_no_terminal(program, command, ter
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="no closed standard error")
-def test_a_program_needs_no_standard_error(monkeypatch):
+def test_program_without_standard_error_runs(monkeypatch):
     monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL", raising=False)
     command = "[sys.executable, '-m', 'tfattn.exercises', 'hint', 'merge_heads']"
     code = f"import os, sys; os.close(2); os.execv(sys.executable, {command})"
     assert printed("-c", code) == "1/2  It inverts split_heads, last step first.\n"
 
 
-def test_the_package_prints_its_commands_and_the_versions_of_what_it_uses(tmp_path):
-    done = python("-m", "tfattn", folder=tmp_path, warm=True)
-    assert (done.returncode, done.stderr) == (0, "")
-    lines = done.stdout.splitlines()
-    assert {f"tfattn {tfattn.__version__}", f"keras {keras.__version__}"} <= {*lines}
-    assert "python -m tfattn.translator" in done.stdout
-
-
-def test_versions_are_of_what_users_install(monkeypatch):
+def test_versions_shown_are_of_what_users_install(monkeypatch):
     required = ["scipy>=1.10", 'tfattn[text]; extra == "marian"', 'tf2onnx>=1; extra == "export"']
     required.append('sphinx>=8.1; extra == "docs"')
     monkeypatch.setattr(importlib.metadata, "requires", lambda name: required)

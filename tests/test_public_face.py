@@ -1,9 +1,11 @@
 """What users import: names, signatures, docstrings, registered names, and what an import loads."""
 
+import builtins
 import inspect
 import re
 
 import keras
+import numpy as np
 import pytest
 
 import tfattn
@@ -16,16 +18,16 @@ PUBLIC = {name: getattr(tfattn, name) for name in tfattn.__all__}
 CALLABLES = {name: public for name, public in PUBLIC.items() if callable(public)}
 CLASSES = {name: public for name, public in PUBLIC.items() if inspect.isclass(public)}
 
-# Names every import that a module of tfattn asks for, with the module that asks.
+OF_TENSORFLOW = r"(tensorflow|tfattn\.core\.engine\.tensorflow|tfattn\.training\.streamed\w*)\b"
+
+# Names every package that a module of tfattn asks for.
 WATCH = """
 import builtins, sys
-asked, askers = [], {}
+asked = []
 real = builtins.__import__
 def watching(name, globals=None, locals=None, fromlist=(), level=0):
-    who = (globals or {}).get("__name__", "")
-    if who.split(".")[0] == "tfattn":
+    if (globals or {}).get("__name__", "").split(".")[0] == "tfattn":
         asked.append(name.split(".")[0])
-        askers.setdefault(asked[-1], set()).add(who)
     return real(name, globals, locals, fromlist, level)
 builtins.__import__ = watching
 for name in BLOCKED:
@@ -52,24 +54,13 @@ assert np.abs(output - wanted).max() < 1e-5, np.abs(output - wanted).max()
 """
 
 
-def test_the_public_names_are_sorted_and_others_raise_attribute_error():
+def test_public_names_are_sorted_and_others_raise_attribute_error():
     assert tfattn.__all__ == sorted(tfattn.__all__)
     with pytest.raises(AttributeError, match="module 'tfattn' has no attribute 'Transfomer'"):
         _ = tfattn.Transfomer
 
 
-def test_the_version_is_a_version():
-    assert re.fullmatch(r"\d+\.\d+\.\d+(\.dev\d+|rc\d+)?", tfattn.__version__)
-
-
-def test_the_changelog_has_a_section_with_a_date_for_each_release():
-    changelog = (public_signatures.ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    first, *releases = re.findall(r"^## (.*)", changelog, flags=re.MULTILINE)
-    assert first == "Unreleased"
-    assert all(re.fullmatch(r"\d+\.\d+\.\d+ \(\d{4}-\d\d-\d\d\)", each) for each in releases)
-
-
-def test_a_signature_that_changes_has_its_line_in_the_changelog():
+def test_signature_that_changed_has_its_line_in_the_changelog():
     before, now = public_signatures.released(), public_signatures.current()
     assert len(now) > 500
     changed = {name for name in before | now if before.get(name) != now.get(name)}
@@ -80,7 +71,7 @@ def test_a_signature_that_changes_has_its_line_in_the_changelog():
     assert not lacking, f"CHANGELOG.md, Unreleased, Signatures lacks:\n{lacking}"
 
 
-def test_a_signature_has_names_and_defaults_and_no_annotations():
+def test_signature_has_names_and_defaults_and_no_annotations():
     class Pooling:
         def __init__(self, width: int, *, cell: type = dict, **kwargs: float) -> None: ...
 
@@ -88,7 +79,7 @@ def test_a_signature_has_names_and_defaults_and_no_annotations():
     assert public_signatures.signature("a property") == ""
 
 
-def test_a_public_docstring_has_a_first_sentence_an_example_and_every_argument():
+def test_docstring_of_a_public_name_has_a_sentence_an_example_and_every_argument():
     shared = {"dtype", "name", "kwargs", "args"}
     for name, public in CALLABLES.items():
         text = inspect.getdoc(public)
@@ -104,27 +95,25 @@ def test_a_public_docstring_has_a_first_sentence_an_example_and_every_argument()
         assert all(inspect.getdoc(getattr(module, inner)) for inner in module.__all__), name
 
 
-def test_a_layer_names_its_source():
+def test_docstring_of_a_layer_names_its_source_and_of_attention_the_order_of_arguments():
+    of_attention = 0
     for name, layer in CLASSES.items():
-        if issubclass(layer, keras.layers.Layer) and name not in BASES:
-            told = "\nSource: " in inspect.getdoc(layer)
-            assert told, f'end the docstring of {name} with "Source: <authors, year, identifier>"'
+        if not issubclass(layer, keras.layers.Layer) or name in BASES:
+            continue
+        told = "\nSource: " in inspect.getdoc(layer)
+        assert told, f'end the docstring of {name} with "Source: <authors, year, identifier>"'
+        if issubclass(layer, AttentionLayer):
+            of_attention += 1
+            text = " ".join(inspect.getdoc(layer).split())
+            arguments = ", ".join([*inspect.signature(layer.call).parameters][1:4])
+            words = (f"`({arguments})` in Keras's order", "`return_attention_scores=True`")
+            for said in (*words, "`tfattn.attention_weights`", "(query="):  # the example names them
+                assert said in text, name
+            assert "tfattn.layers.attention.base" not in text  # which users cannot import
+    assert of_attention == 6
 
 
-def test_an_attention_layer_tells_the_order_of_arguments_and_how_to_see_its_weights():
-    layers = [layer for layer in CLASSES.values() if issubclass(layer, AttentionLayer)]
-    assert len(layers) == 6
-    for layer in layers:
-        text = " ".join(inspect.getdoc(layer).split())
-        arguments = list(inspect.signature(layer.call).parameters)[1:4]
-        assert f"`({', '.join(arguments)})` in Keras's order" in text
-        assert "`return_attention_scores=True`" in text
-        assert "`tfattn.attention_weights`" in text
-        assert "(query=" in text  # the example passes them by name
-        assert "tfattn.layers.attention.base" not in text  # which users cannot import
-
-
-def test_every_public_class_is_registered_under_the_name_of_the_package():
+def test_public_class_is_registered_under_the_name_of_the_package():
     registered = keras.saving.get_custom_objects().items()
     ours = [name for name, thing in registered if thing.__module__.split(".")[0] == "tfattn"]
     assert len(ours) > 20
@@ -134,7 +123,7 @@ def test_every_public_class_is_registered_under_the_name_of_the_package():
 
 
 @pytest.mark.slow
-def test_without_tensorflow_and_all_that_is_optional_attention_gives_the_formulas_numbers():
+def test_attention_without_tensorflow_and_all_that_is_optional_gives_the_numbers_of_the_formula():
     # Keras itself looks for matplotlib: so not what is loaded counts, but what tfattn asks for, and
     # that it can do without. Keras's NumPy backend is itself made with SciPy and JAX.
     pytest.importorskip("jax")
@@ -149,26 +138,28 @@ def test_without_tensorflow_and_all_that_is_optional_attention_gives_the_formula
 
 @pytest.mark.tensorflow
 @pytest.mark.slow
-def test_layers_are_used_and_trained_without_asking_for_tensorflow():
-    """But for what lets go of the gradients that TensorFlow's registry would keep for ever."""
-    script = f"""
-BLOCKED = ()
-{WATCH}
-import keras, numpy as np
-import tfattn
-model = tfattn.Transformer(11, num_layers=1, width=8, num_heads=2, hidden_dim=16)
-model.compile("sgd", tfattn.MaskedCrossentropy(), metrics=[tfattn.MaskedAccuracy()])
-ids = np.array([[2, 3, 5, 0]])
-model.fit((ids, ids), ids, verbose=0)
-print("TensorFlow is asked for by", *sorted(askers["tensorflow"]))
-"""
-    # What the modules ask for as they are imported is read in `test_imports.py`.
-    askers = printed("-c", script, warm=True).splitlines()[-1].split()[5:]
-    assert askers == ["tfattn._gradients"]
+def test_training_asks_for_no_tensorflow_but_to_let_go_of_gradients(monkeypatch):
+    """Nor for the modules that import it. What modules ask for at their top: `test_imports.py`."""
+    real, askers = builtins.__import__, set()
+
+    def watching(name, globals=None, locals=None, fromlist=(), level=0):
+        who = (globals or {}).get("__name__", "")
+        asked = [name, *(f"{name}.{each}" for each in fromlist or ())]
+        if who.split(".")[0] == "tfattn" and any(re.match(OF_TENSORFLOW, each) for each in asked):
+            askers.add(who)
+        return real(name, globals, locals, fromlist, level)
+
+    monkeypatch.setattr(builtins, "__import__", watching)
+    model = tfattn.Transformer(11, num_layers=1, width=8, num_heads=2, hidden_dim=16)
+    model.compile("sgd", tfattn.MaskedCrossentropy(), metrics=[tfattn.MaskedAccuracy()])
+    ids = np.array([[2, 3, 5, 0]])
+    model.fit((ids, ids), ids, verbose=0)
+    assert askers == {"tfattn._gradients"}  # which TensorFlow's registry would keep for ever
 
 
 @pytest.mark.slow
-def test_an_import_costs_no_more_than_a_tenth_of_kerass():
+def test_import_costs_no_more_than_a_tenth_of_that_of_keras():
     clock = "from time import process_time as now\nstart = now()\nimport keras\nmiddle = now()\n"
     script = f"{clock}import tfattn\nprint((now() - middle) / (middle - start))"
-    assert min(float(printed("-c", script)) for _ in range(2)) < 0.1
+    # Again where the machine was busy.
+    assert any(float(printed("-c", script)) < 0.1 for _ in range(2))

@@ -63,7 +63,7 @@ print("done", keras.backend.backend())
 
 
 @pytest.mark.skipif(BACKEND == "tensorflow", reason="about a package that has no TensorFlow")
-def test_a_model_is_trained_searched_drawn_and_saved(tmp_path):
+def test_model_without_tensorflow_is_trained_searched_drawn_and_saved(tmp_path):
     pytest.importorskip("matplotlib")
     pytest.importorskip("sacrebleu")
     said = printed("-c", STORY, tmp_path, MPLBACKEND="Agg")

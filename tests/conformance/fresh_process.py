@@ -21,6 +21,7 @@ def from_weights(folder, inputs):
     from tests.conformance.test_saving import GROUPS
 
     model = GROUPS[folder.name](seed=5)[0]  # other weights than the saved ones
+    model(inputs)  # which marks it as built
     model.load_weights(folder / "model.weights.h5")
     return model(inputs)
 
@@ -40,6 +41,8 @@ FORMATS = {
 
 
 def main(root):
+    from tests.conformance.test_saving import traced
+
     outputs, errors = {}, {}
     for folder in sorted(path.parent for path in root.glob("*/inputs.npz")):
         with np.load(folder / "inputs.npz") as saved:
@@ -49,7 +52,8 @@ def main(root):
             if not (folder / file).exists():
                 continue
             try:
-                results = load(folder, inputs)
+                with traced(folder.name):
+                    results = load(folder, inputs)
             except Exception as error:  # so that the other formats are tested too
                 errors[f"{folder.name}/{name}"] = f"{type(error).__name__}: {error}"
                 continue

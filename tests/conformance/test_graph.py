@@ -6,51 +6,42 @@ import pytest
 from keras import ops
 
 import tfattn
-from tests.conformance.table import ROWS, first_of_each_class, named
+from tests.conformance.table import INSIDE, OF_A_CLASS, ROWS, named
 from tests.helpers import paths
-from tests.helpers.tensors import BACKEND, as_tensor, both_ways, compiled, numpy, tf
+from tests.helpers.tensors import as_tensor, both_ways, compiled, numpy, tf
 
 OTHER_SIZES = {"B": 3, "T": 5, "S": 11}
-
-
-# Under pre-norm the norm is `AddNorm.pre_norm`'s, which has its own test at the end.
-TRAINED = tuple(row for row in ROWS if row.name != "AddNorm[pre-norm]")
-OF_A_CLASS = tuple(row for row in ROWS if row in first_of_each_class())
-
-
-def specs(row):
-    return [tf.TensorSpec(symbol.shape, symbol.dtype) for symbol in row.symbols()]
-
-
-def graph_of(row, layer, **options):
-    traces = []
-
-    @tf.function(input_signature=[specs(row)], **options)
-    def run(inputs):
-        traces.append(1)
-        return row.call(layer, inputs)
-
-    return run, traces
+# Scores and sublayers are inside of others.
+OUTER = [row for row in OF_A_CLASS if row.name not in INSIDE and row.kind != "score"]
 
 
 @pytest.mark.tensorflow
 @pytest.mark.slow
-@pytest.mark.parametrize(**named(OF_A_CLASS))
-def test_one_trace_of_unknown_shapes_serves_all_and_equals_eager(row):
-    sizes = {**OTHER_SIZES, "T": 11} if "leave_one_out" in row.name else OTHER_SIZES
-    layer = row.shared()
-    run, traces = graph_of(row, layer)
-    for inputs in (row.arrays(seed=1), row.arrays(seed=2, sizes=sizes)):
+@pytest.mark.parametrize(**named(OUTER))
+def test_layer_traced_once_for_unknown_shapes_equals_eager(row):
+    layer, traces = row.shared(), []
+
+    @tf.function(input_signature=[[tf.TensorSpec(x.shape, x.dtype) for x in row.symbols()]])
+    def run(inputs):
+        traces.append(1)
+        return row.call(layer, inputs)
+
+    for inputs in (row.arrays(seed=1), row.arrays(seed=2, sizes=OTHER_SIZES)):
         np.testing.assert_allclose(run(inputs), row.call(layer, inputs), rtol=1e-5, atol=1e-5)
     assert len(traces) == 1
 
 
-# One row a class, and one head with each score and each normalizer.
-COMPILED = [row for row in TRAINED if row in OF_A_CLASS or row.name.startswith("Attention[")]
+# With each score and each normalizer.
+COMPILED = OUTER + [row for row in ROWS if row.name.startswith("Attention[") and row not in OUTER]
+
+
+DROPPED = ("DotProductAttention", "TransformerEncoderBlock")  # of weights, of features
 
 
 def outputs_and_gradients(arrays):
-    """Output, and gradients of float inputs and weights, of every compiled row."""
+    """Output, and gradients of float inputs and weights, of every compiled row; and outputs in
+    training.
+    """
     found = {}
     for row in COMPILED:
         layer, inputs = row.shared(), arrays[row.name]
@@ -65,6 +56,8 @@ def outputs_and_gradients(arrays):
             sines, list(floats.values()), variables=layer.trainable_weights, has_aux=True
         )
         found[row.name] = [output, *gradients]
+        if row.name in DROPPED:
+            found[f"{row.name} in training"] = row.call(layer, inputs, training=True)
     return found
 
 
@@ -79,7 +72,7 @@ def eager_and_jit():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(**named(COMPILED))
-def test_jit_equals_eager_in_output_and_every_gradient(row, eager_and_jit):
+def test_layer_under_xla_equals_eager_in_output_and_every_gradient(row, eager_and_jit):
     eager, jit = (results[row.name] for results in eager_and_jit)
     np.testing.assert_allclose(jit[0], eager[0], rtol=1e-4, atol=1e-5)
     for jit_gradient, gradient in zip(jit[1:], eager[1:], strict=True):
@@ -87,10 +80,16 @@ def test_jit_equals_eager_in_output_and_every_gradient(row, eager_and_jit):
         np.testing.assert_allclose(jit_gradient, gradient, rtol=1e-3, atol=1e-4)
 
 
-# One row per class, since compiling more rows takes long. Encoder and decoder are fitted inside of
-# the Transformer, and the regressor has its own `fit`.
-INSIDE = ("TransformerEncoder", "TransformerDecoder", "RecurrentEncoder", "RecurrentDecoder")
-FITTED = tuple(row for row in OF_A_CLASS if row in TRAINED and row.name not in INSIDE)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", DROPPED)
+def test_layer_under_xla_drops_in_training(name, eager_and_jit):
+    for results in eager_and_jit:
+        dropped = numpy(results[f"{name} in training"])
+        assert np.isfinite(dropped).all() and np.any(dropped != numpy(results[name][0]))
+
+
+# Rows are compiled together; the regressor has its own `fit`.
+FITTED = tuple(row for row in OF_A_CLASS if row.name not in INSIDE)
 
 
 class AllRows(keras.Model):
@@ -125,10 +124,11 @@ def fitted():
     """Each row's weights before and after one step of `fit`, and the losses."""
     layers = [row.new() for row in FITTED]
     model = AllRows(layers)
+    # XLA compiles the same layers above.
     model.compile(
         keras.optimizers.SGD(1e-2),
         loss=lambda _, total: total,
-        jit_compile=BACKEND != "torch",
+        jit_compile=False,
         run_eagerly=False,
     )
     before = {
@@ -136,7 +136,8 @@ def fitted():
         for row, layer in zip(FITTED, layers, strict=True)
     }
     inputs = [tuple(row.arrays()) for row in FITTED]
-    history = model.fit(inputs, np.zeros((2, 1), "float32"), batch_size=2, epochs=1, verbose=0)
+    with paths.dense():
+        history = model.fit(inputs, np.zeros((2, 1), "float32"), batch_size=2, verbose=0)
     return (
         dict(zip((row.name for row in FITTED), layers, strict=True)),
         before,
@@ -146,7 +147,7 @@ def fitted():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(**named(FITTED))
-def test_one_step_of_fit_moves_every_trainable_weight_to_a_finite_value(row, fitted):
+def test_layer_in_one_step_of_fit_moves_every_trainable_weight(row, fitted):
     layers, before, losses = fitted
     layer = layers[row.name]
     trainable = {id(weight) for weight in layer.trainable_weights}
@@ -164,7 +165,7 @@ def test_one_step_of_fit_moves_every_trainable_weight_to_a_finite_value(row, fit
             np.testing.assert_array_equal(new, old)
 
 
-def test_pre_norm_is_trained_through_pre_norm():
+def test_add_norm_pre_norm_gets_every_gradient():
     layer = tfattn.AddNorm(norm_first=True)
     inputs = np.random.default_rng(0).normal(size=(2, 3, 11)).astype("float32")
     layer(inputs, layer.pre_norm(inputs))

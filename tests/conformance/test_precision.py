@@ -4,12 +4,14 @@ import keras
 import numpy as np
 import pytest
 
-from tests.conformance.policies import numbers
-from tests.conformance.table import ROWS, Regressor, first_of_each_class
+from tests.conformance.table import NUMERIC, OF_A_CLASS, Regressor, numbers
 
 # Spacing of the numbers around 1: 2^-10 in float16, 2^-7 in bfloat16.
 SPACING = {"mixed_float16": 2.0**-10, "mixed_bfloat16": 2.0**-7}
-OF_A_CLASS = [row for row in ROWS if row in first_of_each_class()]
+ROWS = {
+    "mixed_float16": [*OF_A_CLASS, *(row for row in NUMERIC if row not in OF_A_CLASS)],
+    "mixed_bfloat16": [row for row in OF_A_CLASS if row.kind in ("attention", "score")],
+}
 
 
 def pair(row, policy):
@@ -29,29 +31,26 @@ def close(mixed, exact, policy):
     "row, policy",
     [
         pytest.param(row, policy, id=f"{row.name}-{policy}")
-        for policy in SPACING
-        for row in (ROWS if policy == "mixed_float16" else OF_A_CLASS)
+        for policy, rows in ROWS.items()
+        for row in rows
     ],
 )
-def test_half_precision_agrees_with_float32(row, policy):
+def test_layer_in_half_precision_agrees_with_float32(row, policy):
     exact, mixed = pair(row, policy)
     dtypes = {keras.backend.standardize_dtype(w.dtype) for w in mixed.trainable_weights}
     assert dtypes <= {"float32"}
     inputs = row.arrays()
-    output = row.call(mixed, inputs)
+    asked = {"return_attention_scores": True} if row.weights else {}
+    found, wanted = (
+        keras.tree.flatten(row.call(layer, inputs, **asked)) for layer in (mixed, exact)
+    )
     # Scores may be float32, like the softmax.
     wider = {"float32"} if row.kind == "score" else set()
-    assert keras.backend.standardize_dtype(output.dtype) in {mixed.compute_dtype} | wider
-    close(numbers(output), numbers(row.call(exact, inputs)), policy)
-    if row.weights:
-        results = zip(
-            row.call(mixed, inputs, return_attention_scores=True)[1:],
-            row.call(exact, inputs, return_attention_scores=True)[1:],
-            strict=True,
-        )
-        for got, wanted in results:
-            close(numbers(got), numbers(wanted), policy)
-            close(numbers(got).sum(-1), numbers(wanted).sum(-1), policy)
+    assert keras.backend.standardize_dtype(found[0].dtype) in {mixed.compute_dtype} | wider
+    for got, expected in zip(map(numbers, found), map(numbers, wanted), strict=True):
+        close(got, expected, policy)
+    for got, expected in zip(map(numbers, found[1:]), map(numbers, wanted[1:]), strict=True):
+        close(got.sum(-1), expected.sum(-1), policy)
     if row.kind == "attention":
         large = numbers(row.call(mixed, [30 * x for x in inputs]))
         assert np.isfinite(large).all()

@@ -10,12 +10,14 @@ import pathlib
 import random
 import sys
 
+import numpy as np
+
 NUM_BEAMS, LONGEST, MARGIN, FIRST = 6, 63, 1e-3, 9
 CODES = [">>fra<<", ">>deu<<"]
 SIZES = {"layers": 2, "ffn_dim": 32, "attention_heads": 4}
 
 # From a name to: whether source and target share their vocabulary, steps of training, sentences.
-FOLDERS = {"one-vocabulary": (True, 400, 200), "two-vocabularies": (False, 200, 40)}
+FOLDERS = {"one-vocabulary": (True, 200, 60), "two-vocabularies": (False, 200, 32)}
 
 
 def is_there():
@@ -91,8 +93,8 @@ def config(size, shared):
         "d_model": 16,
         **{f"{side}_{name}": n for side in ("encoder", "decoder") for name, n in SIZES.items()},
         "max_position_embeddings": 128,
-        "activation_function": "swish" if shared else "relu",
-        "scale_embedding": True,
+        "activation_function": "swish" if shared else "gelu",
+        "scale_embedding": shared,
         "share_encoder_decoder_embeddings": shared,
         "tie_word_embeddings": shared,
         "pad_token_id": size - 1,
@@ -124,16 +126,22 @@ def rows_of(ids, filling):
     return torch.tensor([row + [filling] * (longest - len(row)) for row in ids])
 
 
-def teach(model, sources, steps):
-    """Some steps on made-up translations: a model of random weights repeats one token for ever."""
+def randomize(model):
+    """Weights that no initializer gives."""
     import torch
 
-    size, padding = model.config.vocab_size, model.config.pad_token_id
     with torch.no_grad():
         for key, tensor in model.state_dict().items():
             if "embed_positions" not in key:
                 start = 1.0 if "norm.weight" in key else 0.0
                 tensor.copy_(0.3 * torch.randn_like(tensor) + start)
+
+
+def teach(model, sources, steps):
+    """Some steps on made-up translations: a model of random weights repeats one token for ever."""
+    import torch
+
+    size, padding = model.config.vocab_size, model.config.pad_token_id
     targets = [
         [*(2 + 7 * token % (size - 3) for token in row[: len(row) * 2 // 3]), 0] for row in sources
     ]
@@ -170,6 +178,19 @@ def moved(ids, scores):
     return scores + MARGIN * torch.randn_like(scores)
 
 
+def logits(model, sources):
+    """Arrays: sources with padding, targets, and the logits of these."""
+    import torch
+
+    source = rows_of(sources, model.config.pad_token_id)
+    target = np.random.default_rng(8).integers(0, model.config.pad_token_id, (len(sources), 5))
+    target[:, 0] = model.config.decoder_start_token_id
+    mask = (source != model.config.pad_token_id).long()
+    with torch.no_grad():
+        found = model(source, attention_mask=mask, decoder_input_ids=torch.tensor(target)).logits
+    return {"source": source.numpy(), "target": target, "logits": found.numpy()}
+
+
 def main(path, name):
     import torch
     import transformers
@@ -184,7 +205,11 @@ def main(path, name):
     lines = [line for line in lines if len(tokenizer(line)["input_ids"]) <= 41]  # with the end
     inputs = [tokenizer(line)["input_ids"] for line in lines]
     model = transformers.MarianMTModel(transformers.MarianConfig(**config(size, shared)))
-    teach(model.eval(), inputs, steps)
+    randomize(model.eval())
+    state = {key: tensor.numpy() for key, tensor in model.state_dict().items()}
+    np.savez(pathlib.Path(path, f"{name}.state.npz"), **state)
+    np.savez(pathlib.Path(path, f"{name}.logits.npz"), **logits(model, inputs[:8]))
+    teach(model, inputs, steps)
     model.generation_config = transformers.GenerationConfig(**generation(size, shared))
     model.save_pretrained(folder)
     if not shared:

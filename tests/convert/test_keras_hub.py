@@ -31,6 +31,7 @@ def padded(length):
     return np.arange(length) < np.array([[length - 2], [length]])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "masks"), list(zip(BLOCKS, ["none", "padding", "pairs", "padding"], strict=True))
 )

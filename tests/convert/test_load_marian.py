@@ -1,4 +1,4 @@
-"""Published translators: the tokens and texts of `transformers`, and what a folder must hold."""
+"""Published translators: what a folder must contain, and what is read from it."""
 
 import json
 import pickle
@@ -11,54 +11,9 @@ import tfattn
 from tests.convert import marian_folders as theirs
 from tests.convert.parity import refused
 from tests.convert.published import write_published
-from tests.helpers.processes import printed
 from tfattn.convert import load_marian, marian_search, to_marian
 from tfattn.data import MarianVocabulary, load_vocabulary
 from tfattn.decoding import GreedySearch, PooledBeamSearch
-
-
-@pytest.mark.slow
-def test_tokens_and_texts_are_those_of_transformers(tmp_path):
-    if not theirs.is_there():
-        pytest.skip("needs torch, transformers, sentencepiece and safetensors")
-    printed("-m", "tests.convert.marian_folders", tmp_path)
-    for name, (_, _, count) in theirs.FOLDERS.items():
-        wanted = json.loads((tmp_path / f"{name}.json").read_text("utf-8"))
-        model, source, target = load_marian(tmp_path / name)
-        found = [[*source.encode(line), source.end_id] for line in wanted["lines"]]
-        assert [[token - 1 for token in row] for row in found] == wanted["inputs"]
-        seen = Seen(target)
-        texts = tfattn.translate(
-            model,
-            wanted["lines"],
-            source,
-            seen,
-            search=marian_search(tmp_path / name),
-            batch_size=count,
-            max_length=theirs.LONGEST,
-        )
-        assert texts == wanted["texts"]
-        assert sorted(seen.rows) == sorted(wanted["ids"])
-        assert len(texts) == count and len(set(texts)) >= 0.75 * count
-        lengths = set(map(len, wanted["inputs"]))
-        assert min(lengths) == 2 and max(lengths) > 35  # with the end
-
-
-class Seen:
-    """A vocabulary that remembers the rows of ids that it decodes, as Marian's."""
-
-    def __init__(self, vocabulary):
-        self.vocabulary, self.rows = vocabulary, []
-
-    def __getattr__(self, name):
-        return getattr(self.vocabulary, name)
-
-    def __len__(self):
-        return len(self.vocabulary)
-
-    def decode(self, ids):
-        self.rows.append([int(token) - 1 for token in ids if token != self.vocabulary.padding_id])
-        return self.vocabulary.decode(ids)
 
 
 def write(folder, name, content):
@@ -87,7 +42,7 @@ def folder(published, tmp_path):
     return tmp_path
 
 
-def test_a_folder_needs_no_settings_of_generation_and_tokenizer(folder):
+def test_load_marian_needs_no_settings_of_generation_and_tokenizer(folder):
     for name in ("generation_config.json", "tokenizer_config.json"):
         (folder / name).unlink()
     model, source, target = load_marian(folder)
@@ -112,7 +67,7 @@ def test_a_folder_needs_no_settings_of_generation_and_tokenizer(folder):
         ),
     ],
 )
-def test_the_search_is_that_of_the_folder(folder, entries, wanted):
+def test_marian_search_is_that_of_the_folder(folder, entries, wanted):
     change(SETTINGS, **entries)(folder)
     assert repr(marian_search(folder)) == repr(wanted)
 
@@ -127,14 +82,15 @@ def test_the_search_is_that_of_the_folder(folder, entries, wanted):
         ({"forced_bos_token_id": "a"}, "marian_search: `forced_bos_token_id` must be an integer"),
     ],
 )
-def test_other_searches_are_refused(folder, entries, message):
+def test_marian_search_refuses_other_searches(folder, entries, message):
     change(SETTINGS, **entries)(folder)
     with pytest.raises(ValueError, match=message):
         marian_search(folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("renormalize", [True, False])
-def test_forbidden_padding_shares_or_keeps_its_probability(folder, renormalize):
+def test_load_marian_of_forbidden_padding_shares_or_keeps_its_probability(folder, renormalize):
     change("generation_config.json", renormalize_logits=renormalize)(folder)
     model, source, target = load_marian(folder)
     state = model.encode(np.array([[5, 6, source.end_id]]), max_length=4)
@@ -149,7 +105,8 @@ def test_forbidden_padding_shares_or_keeps_its_probability(folder, renormalize):
         to_marian(model)
 
 
-def test_vocabularies_come_back_from_files(folder, tmp_path):
+@pytest.mark.slow
+def test_marian_vocabulary_comes_back_from_a_file(folder, tmp_path):
     change("tokenizer_config.json", clean_up_tokenization_spaces=True)(folder)
     _, source, target = load_marian(folder)
     for each in (source, target):
@@ -164,7 +121,8 @@ def test_vocabularies_come_back_from_files(folder, tmp_path):
         load_vocabulary(tmp_path / "vocabulary", tokenizer=str.split)
 
 
-def test_text_is_not_special(folder):
+@pytest.mark.slow
+def test_marian_vocabulary_takes_no_text_for_special(folder):
     _, source, _ = load_marian(folder)
     special = {source.padding_id, source.begin_id, source.end_id}
     for text in ("</s>", "ba <pad> ba", "☃</s>", "<bos>", ">></s><<"):
@@ -210,14 +168,10 @@ def rename_end(folder):
     path.write_text(path.read_text().replace('"</s>"', '"<end>"'))
 
 
-def move_ids(**ids):
-    """Changes ids in the configuration; padding also where `generate` forbids it."""
-
-    def changed(folder):
-        change(CONFIG, **ids)(folder)
-        change(SETTINGS, bad_words_ids=None)(folder)
-
-    return changed
+def move_ids(folder):
+    """Padding, also where `generate` forbids it."""
+    change(CONFIG, pad_token_id=7, decoder_start_token_id=7)(folder)
+    change(SETTINGS, bad_words_ids=None)(folder)
 
 
 def poison(folder):
@@ -231,14 +185,7 @@ def poison(folder):
 CONFIG, SETTINGS, TOKENS = "config.json", "generation_config.json", "tokenizer_config.json"
 DAMAGE = {
     "other end": (change(CONFIG, eos_token_id=5), "`eos_token_id` must be 0, as in vocab.json"),
-    "other begin": (
-        move_ids(pad_token_id=7, decoder_start_token_id=7),
-        "as in vocab.json. Received: pad_token_id=7",
-    ),
-    "no such begin": (
-        move_ids(pad_token_id=999, decoder_start_token_id=999),
-        "as in vocab.json. Received: pad_token_id=999",
-    ),
+    "other begin": (move_ids, "as in vocab.json. Received: pad_token_id=7"),
     "huge vocabulary": (change(CONFIG, vocab_size=10**12), "`vocab.json` must number its entries"),
     "text of target": (change(CONFIG, decoder_vocab_size="9"), "`decoder_vocab_size` must be a po"),
     "a list of words": (change(TOKENS, unk_token=["x"]), "`vocab.json` must have the entry ['x']"),
@@ -246,19 +193,13 @@ DAMAGE = {
     "a number of added": (change(TOKENS, added_tokens_decoder=3), "`added_tokens_decoder` must be"),
     "activations": (change(CONFIG, activation_function=["relu"]), "`activation_function` must be"),
     "no config": (remove(CONFIG), "`config.json` must be in the folder"),
-    "no pieces": (remove("target.spm"), "`target.spm` must be in the folder"),
-    "no table": (remove("vocab.json"), "`vocab.json` must be in the folder"),
     "no weights": (remove("model.safetensors"), "`model.safetensors` must be in the folder, or"),
     "cut config": (cut(CONFIG), "`config.json` must contain a JSON object"),
     "a list": (fill(SETTINGS, b"[]"), "`generation_config.json` must contain a JSON object"),
     "deep": (fill("vocab.json", b"[" * 10**5), "`vocab.json` must contain a JSON object"),
     "cut weights": (cut("model.safetensors"), "`model.safetensors` must be a file of weights"),
-    "cut pieces": (cut("source.spm"), "source.spm with vocab.json: MarianVocabulary: `model` must"),
     "no bytes": (fill("target.spm", b""), "target.spm with vocab.json: MarianVocabulary: `model`"),
-    "another end": (
-        change(SETTINGS, eos_token_id=[0, 5]),
-        "`eos_token_id` must be 0 in generation",
-    ),
+    "another end": (change(SETTINGS, eos_token_id=[0, 5]), "`eos_token_id` must be 0 in gen"),
     "another begin": (
         change(SETTINGS, decoder_start_token_id=5),
         "`decoder_start_token_id` must be",
@@ -270,9 +211,7 @@ DAMAGE = {
     "no id": (change(CONFIG, pad_token_id=None), "`pad_token_id` must be an integer"),
     "a gap": (renumber, "`vocab.json` must number its entries from 0 to "),
     "no end": (rename_end, "`vocab.json` must have the entry '</s>'"),
-    "small table": (change(CONFIG, vocab_size=7), "`vocab.json` must number its entries from 0"),
     "huge pieces": (huge("source.spm"), "`source.spm` must have at most 134,217,728 bytes"),
-    "huge table": (huge("vocab.json"), "`vocab.json` must have at most 134,217,728 bytes"),
     "wide": (change(CONFIG, d_model=10**9), "`weights` must hold at least "),
     "deep model": (change(CONFIG, encoder_layers=10**9), "`weights` must hold at least "),
     "far": (change(CONFIG, max_position_embeddings=10**9), "`max_position_embeddings` must be at"),
@@ -280,18 +219,15 @@ DAMAGE = {
     "n-grams": (change(SETTINGS, no_repeat_ngram_size=2), "`no_repeat_ngram_size` cannot be conv"),
     "begin": (change(CONFIG, decoder_start_token_id=1), "`decoder_start_token_id` cannot be conv"),
     "added": (
-        change("tokenizer_config.json", added_tokens_decoder=dict.fromkeys("0123", {})),
+        change(TOKENS, added_tokens_decoder=dict.fromkeys("0123", {})),
         "`added_tokens_decoder` cannot be converted",
     ),
-    "sampling": (
-        change("tokenizer_config.json", sp_model_kwargs={"alpha": 0.1}),
-        "`sp_model_kwargs` cannot be converted",
-    ),
+    "sampling": (change(TOKENS, sp_model_kwargs={"alpha": 1}), "`sp_model_kwargs` cannot be conv"),
 }
 
 
 @pytest.mark.parametrize("case", DAMAGE)
-def test_a_damaged_partial_or_oversized_folder_is_refused_in_one_sentence(folder, case):
+def test_load_marian_refuses_a_damaged_folder_in_one_sentence(folder, case):
     damage, message = DAMAGE[case]
     damage(folder)
     with pytest.raises(
@@ -302,7 +238,7 @@ def test_a_damaged_partial_or_oversized_folder_is_refused_in_one_sentence(folder
     assert len(str(error.value).splitlines()) == 1 and len(str(error.value)) < 400
 
 
-def test_a_pickle_that_runs_code_is_refused(folder, tmp_path):
+def test_load_marian_runs_no_code_of_a_pickle(folder, tmp_path):
     pytest.importorskip("torch")
     remove("model.safetensors")(folder)
     with zipfile.ZipFile(folder / "pytorch_model.bin", "w") as archive:
@@ -315,7 +251,7 @@ def test_a_pickle_that_runs_code_is_refused(folder, tmp_path):
 
 @pytest.mark.filterwarnings("ignore:Validating sparse tensor")
 @pytest.mark.parametrize("name, wrong", [(1, "`state` must have names"), ("w", "`w` must be a d")])
-def test_a_pickle_without_names_or_dense_arrays_is_refused(folder, name, wrong):
+def test_load_marian_refuses_a_pickle_without_names_or_dense_arrays(folder, name, wrong):
     torch = pytest.importorskip("torch")
     state = from_numpy(torch, folder)
     remove("model.safetensors")(folder)
@@ -339,6 +275,6 @@ class Writes:
         return open, (str(self.path), "w")
 
 
-def test_what_is_no_folder_is_refused(tmp_path):
+def test_load_marian_refuses_what_is_no_folder(tmp_path):
     with pytest.raises(FileNotFoundError, match="load_marian: `folder` must be a folder"):
         load_marian(tmp_path / "none")

@@ -1,17 +1,25 @@
 """Marian's models of `transformers`: equal logits, equal translations, and the state back."""
 
 import json
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 import pytest
 
 import tfattn
-from tests.convert import marian_of_transformers as theirs
+from tests.convert import marian_folders as theirs
 from tests.convert.parity import close, refused
 from tests.helpers.processes import printed
 from tests.helpers.tensors import numpy
-from tfattn.convert import from_marian, ids_from_marian, ids_to_marian, to_marian
+from tfattn.convert import (
+    from_marian,
+    ids_from_marian,
+    ids_to_marian,
+    load_marian,
+    marian_search,
+    to_marian,
+)
 from tfattn.convert.marian import _sinusoids
 
 pytestmark = pytest.mark.slow
@@ -19,51 +27,40 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """What `theirs` writes."""
-    pytest.importorskip("torch")
-    path = tmp_path_factory.mktemp("marian")
+    """What `theirs` writes, in a process of its own."""
     if not theirs.is_there():
-        pytest.skip("needs transformers")
-    printed("-m", "tests.convert.marian_of_transformers", path)
+        pytest.skip("needs torch, transformers, sentencepiece and safetensors")
+    path = tmp_path_factory.mktemp("marian")
+    printed("-m", "tests.convert.marian_folders", path)
     return path
 
 
-@pytest.fixture(scope="module", params=theirs.MODELS)
+class Marian(NamedTuple):
+    """A model of `transformers` with random weights, and ours."""
+
+    state: dict[str, np.ndarray]
+    config: dict[str, Any]
+    outputs: dict[str, np.ndarray]
+    model: tfattn.Transformer
+
+
+@pytest.fixture(scope="module", params=theirs.FOLDERS)
 def marian(request, folder):
-    """State, config, outputs, and our model."""
-    path = folder / request.param
-    state = dict(np.load(f"{path}.state.npz"))
-    config = json.loads((folder / f"{request.param}.json").read_text())
-    return state, config, np.load(f"{path}.outputs.npz"), from_marian(state, config)
+    name = request.param
+    config = json.loads((folder / name / "config.json").read_text("utf-8"))
+    state, outputs = (dict(np.load(folder / f"{name}.{x}.npz")) for x in ("state", "logits"))
+    return Marian(state, config, outputs, from_marian(state, config))
 
 
-def test_the_logits_are_the_same(marian):
-    _, config, outputs, model = marian
-    source = ids_from_marian(theirs.sources(), config)
+def test_from_marian_has_the_logits_of_transformers(marian):
+    source = ids_from_marian(marian.outputs["source"], marian.config)
     assert (source == 0).any()
-    found = numpy(model((source, theirs.targets(config["decoder_start_token_id"]) + 1)))
-    close(found[..., 1:], outputs["logits"], rtol=1e-5)
+    found = numpy(marian.model((source, marian.outputs["target"] + 1)))
+    close(found[..., 1:], marian.outputs["logits"], rtol=1e-5)
     assert (found[..., 0] == -100).all()
 
 
-def test_greedy_search_gives_the_same_translations(marian):
-    _, config, outputs, model = marian
-    source = ids_from_marian(theirs.sources(), config)
-    wanted = outputs["greedy"][:, 1:]
-    length = wanted.shape[1]
-    found = tfattn.GreedySearch()(
-        model.step,
-        model.encode(source, max_length=length),
-        batch_size=len(source),
-        max_length=length,
-        begin_id=config["decoder_start_token_id"] + 1,
-        end_id=config["eos_token_id"] + 1,
-    )
-    np.testing.assert_array_equal(ids_to_marian(found, config), wanted)
-    assert len(np.unique(wanted)) > 4
-
-
-def test_the_state_comes_back_bit_for_bit(marian):
+def test_to_marian_gives_the_state_back_bit_for_bit(marian):
     state, config, _, model = marian
     back = to_marian(model)
     assert set(back) == set(state)
@@ -78,14 +75,53 @@ def test_the_state_comes_back_bit_for_bit(marian):
             np.testing.assert_array_equal(one, other)
 
 
-def test_the_model_can_be_saved_and_its_positions_are_not_trained(marian, tmp_path):
-    _, config, _, model = marian
-    model.save(tmp_path / "model.keras")
+def test_from_marian_can_be_saved_and_does_not_train_positions(marian, tmp_path):
+    marian.model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
-    for each in (model, loaded):
+    for each in (marian.model, loaded):
         assert not any("positions" in variable.path for variable in each.trainable_variables)
-    source = ids_from_marian(theirs.sources(), config)
-    np.testing.assert_array_equal(loaded((source, source)), model((source, source)))
+    source = ids_from_marian(marian.outputs["source"], marian.config)
+    np.testing.assert_array_equal(loaded((source, source)), marian.model((source, source)))
+
+
+@pytest.mark.parametrize("name", theirs.FOLDERS)
+def test_load_marian_writes_the_tokens_and_texts_of_transformers(name, folder):
+    wanted = json.loads((folder / f"{name}.json").read_text("utf-8"))
+    model, source, target = load_marian(folder / name)
+    found = [[*source.encode(line), source.end_id] for line in wanted["lines"]]
+    assert [[token - 1 for token in row] for row in found] == wanted["inputs"]
+    seen = Seen(target)
+    texts = tfattn.translate(
+        model,
+        wanted["lines"],
+        source,
+        seen,
+        search=marian_search(folder / name),
+        batch_size=len(wanted["lines"]),
+        max_length=theirs.LONGEST,
+    )
+    assert texts == wanted["texts"]
+    assert sorted(seen.rows) == sorted(wanted["ids"])
+    assert len(texts) == theirs.FOLDERS[name][-1] and len(set(texts)) >= 0.75 * len(texts)
+    lengths = set(map(len, wanted["inputs"]))
+    assert min(lengths) == 2 and max(lengths) > 35  # with the end
+
+
+class Seen:
+    """A vocabulary that remembers the rows of ids that it decodes, as Marian's."""
+
+    def __init__(self, vocabulary):
+        self.vocabulary, self.rows = vocabulary, []
+
+    def __getattr__(self, name):
+        return getattr(self.vocabulary, name)
+
+    def __len__(self):
+        return len(self.vocabulary)
+
+    def decode(self, ids):
+        self.rows.append([int(token) - 1 for token in ids if token != self.vocabulary.padding_id])
+        return self.vocabulary.decode(ids)
 
 
 CONFIG = {
@@ -103,18 +139,12 @@ CONFIG = {
 }
 
 
-def small():
-    block = tfattn.TransformerDecoderBlock(3, 7)
-    positions = tfattn.LearnedPositionalEncoding(13)
+def test_to_marian_of_our_model_comes_back_or_lists_differences():
+    block, positions = tfattn.TransformerDecoderBlock(3, 7), tfattn.LearnedPositionalEncoding(13)
     model = tfattn.Transformer(12, num_layers=1, width=6, block=block, positions=positions)
     model.build_for_any()
     bias = np.random.default_rng(1).normal(size=12)
     model.output_dense.bias.assign([-99.7, *bias[1:]])  # as after some training
-    return model
-
-
-def test_a_model_of_ours_goes_there_and_back_and_an_error_lists_what_does_not_fit():
-    model = small()
     state = to_marian(model)
     assert "model.shared.weight" not in state  # no two matrices are the same
     config = {**CONFIG, "share_encoder_decoder_embeddings": False, "tie_word_embeddings": False}
@@ -150,7 +180,7 @@ def test_a_model_of_ours_goes_there_and_back_and_an_error_lists_what_does_not_fi
         ("activation_function", "gelu_new"),
     ],
 )
-def test_what_a_config_has_and_we_have_not_is_refused_by_name(name, value):
+def test_from_marian_names_what_a_config_has_and_we_have_not(name, value):
     with pytest.raises(ValueError, match=f"from_marian: `{name}` (cannot be conv|must be one)"):
         from_marian({}, {**CONFIG, name: value})
 
@@ -170,20 +200,20 @@ WIDE = tfattn.TransformerDecoderBlock(hidden_dim=7, attention=tfattn.MultiHeadAt
         ("logit of padding", {**HEADS, **POSITIONS}),
     ],
 )
-def test_what_marian_does_not_have_is_refused_by_name(name, options):
+def test_to_marian_names_what_marian_has_not(name, options):
     model = tfattn.Transformer(12, num_layers=1, width=6, **options)
     model.build_for_any()
     with refused(name):
         to_marian(model)
 
 
-def test_sinusoids_are_all_sines_and_then_all_cosines():
+def test_marian_sinusoids_are_all_sines_and_then_all_cosines():
     found = _sinusoids(5, 4)
     angles = np.arange(5)[:, None] / np.array([1.0, 100.0])
     np.testing.assert_allclose(found, np.hstack([np.sin(angles), np.cos(angles)]), atol=1e-6)
 
 
-def test_ids_have_a_round_trip():
+def test_ids_from_marian_come_back_by_ids_to_marian():
     ids = np.array([[3, 0, 10, 10]])
     found = ids_from_marian(ids, CONFIG)
     np.testing.assert_array_equal(found, [[4, 1, 0, 0]])

@@ -1,16 +1,125 @@
-"""What a reader does on the page of a translator, in a real browser."""
+"""The page of a translator in a real browser: the numbers and translations of Python, and what a
+reader does there.
+"""
 
+import pathlib
+from typing import NamedTuple
+
+import keras
 import numpy as np
 import pytest
 
 import tfattn
-from tests.convert.test_page import varied
+from tests.convert.pages import MODELS, rounded, sentences, varied
 from tests.helpers.browser import until
+from tests.helpers.searches import eagerly
 from tests.helpers.tensors import numpy
 from tfattn import data
 from tfattn.convert import to_page
 
 pytestmark = pytest.mark.slow
+
+
+# What the page computes.
+
+
+class Exported(NamedTuple):
+    """A page, the model with its weights, and sentences of four to seven tokens."""
+
+    path: pathlib.Path
+    model: tfattn.Transformer
+    source: data.Vocabulary | data.SubwordVocabulary
+    target: data.Vocabulary | data.SubwordVocabulary
+    texts: list[str]
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def exported(request, tmp_path_factory):
+    keras.utils.set_random_seed(2)  # the weights are the same after any other tests
+    model, source, target = MODELS[request.param]()
+    path = tmp_path_factory.mktemp("page") / f"{request.param}.html"
+    kind = "float16" if request.param == "subwords" else "int8"
+    to_page(varied(model), source, target, path, quantization=kind)
+    return Exported(path, rounded(model, path), source, target, sentences(source))
+
+
+@pytest.fixture
+def js(exported, open_file):
+    """A function of code and the value of `given`, which the page computes."""
+    page = open_file(exported.path)
+    return lambda code, given: page.evaluate(f"(given) => {code}", given)
+
+
+# The tokens of greedy search, and the logits of each.
+STEPS = """{
+  const end = new Tree(model, given, OPTIONS).greedy();
+  return [tokensOf(end), pathTo(end.parent).map((node) => [...node.logits])];
+}"""
+ODD = [
+    "  ab\u3000cab \x85 lowest",
+    "☃☃ a ☃",
+    "ａｂ e\u0301",
+    "a\u2581b \u2585",
+    "aa \u2581 bb",
+    "🙂",
+    "<eos> <pad>",
+    "\x1cb\0a",
+]
+SEARCHES = {"tree.greedy()": None, "new BeamSearch(tree, 5).run()": tfattn.BeamSearch(num_beams=5)}
+WITHOUT_BEAMS = ("subwords", "characters")  # beams are of every model, and take seconds
+
+
+def test_page_computes_and_writes_what_its_model_does(exported, js):
+    _, model, *words, texts = exported
+    every = [*ODD, *texts]
+    segmented = js("given.map((text) => sourceWords.encode(text).map(({ id }) => id))", every)
+    assert segmented == [words[0].encode(text) for text in every]
+
+    sources = np.array([[*words[0].encode(text)[:4], 3] for text in texts[:10]])
+    found = [js(STEPS.replace("OPTIONS", "{}"), ids[:-1].tolist()) for ids in sources]
+    targets = np.zeros((len(found), max(len(tokens) for tokens, _ in found)), int)
+    for row, (tokens, _) in zip(targets, found, strict=True):
+        row[: len(tokens)] = [2, *tokens[:-1]]
+    wanted = numpy(model((sources, targets)))
+    for row, (_, logits) in zip(wanted, found, strict=True):
+        assert np.ptp(logits) > 1
+        np.testing.assert_allclose(logits, row[: len(logits)], atol=1e-4)
+
+    code = """given.map((text) => {
+      const tree = new Tree(model, sourceWords.encode(text).map(({ id }) => id));
+      return targetWords.decode(tokensOf(SEARCH));
+    })"""
+    for search, ours in SEARCHES.items():
+        if ours and exported.path.stem in WITHOUT_BEAMS:
+            continue
+        with eagerly():
+            wanted = tfattn.translate(model, texts, *words, search=ours, batch_size=len(texts))
+        assert len(set(wanted)) > 5
+        assert js(code.replace("SEARCH", search), texts) == wanted, search
+
+
+@pytest.mark.parametrize("exported", ["words", "subwords"], indirect=True)
+def test_page_with_heads_off_and_tokens_hidden_leaves_them_out(exported, js):
+    model, ids = rounded(exported.model, exported.path), exported.source.encode(exported.texts[0])
+    off = ["encoder 0 1", "decoder 1 0", "cross 0 1"]
+    options = f"{{ hidden: new Set([1]), off: new Set({off}) }}"
+    tokens, logits = js(STEPS.replace("OPTIONS", options), ids)
+    for name in off:
+        side, layer, head = name.split()
+        block = getattr(model, "encoder" if side == "encoder" else "decoder").blocks[int(layer)]
+        part = block.cross_attention if side == "cross" else block.self_attention
+        kernel = numpy(part.output_dense.kernel).copy()  # (H, P, D)
+        kernel[int(head)] = 0
+        part.output_dense.kernel.assign(kernel)
+    source = np.array([[*ids, 3]])
+    source[0, 1] = 0
+    wanted = numpy(model((source, np.array([[2, *tokens[:-1]]]))))[0]
+    np.testing.assert_allclose(logits, wanted, atol=1e-4)
+    _, whole = js(STEPS.replace("OPTIONS", "{}"), ids)
+    assert np.abs(np.array(whole[0]) - wanted[0]).max() > 0.1
+
+
+# What a reader does.
 
 HOSTILE = "<script>alert(1)</script>"
 SOURCE = data.Vocabulary([HOSTILE, "the", "cat", "sees", "a", "bird", "."])
@@ -22,6 +131,7 @@ LAYERS, HEADS, WIDTH = 2, 3, 12
 
 @pytest.fixture(scope="module")
 def model():
+    keras.utils.set_random_seed(2)
     sizes = {"num_layers": LAYERS, "width": WIDTH, "num_heads": HEADS, "hidden_dim": 10}
     model = tfattn.Transformer(len(SOURCE), len(TARGET), **sizes)
     varied(model)
@@ -62,7 +172,7 @@ def choose(page, name, label):
     group.locator("label", has=page.get_by_text(label, exact=True)).click()
 
 
-def test_a_translation_goes_step_by_step_and_from_another_token(opened):
+def test_page_goes_step_by_step_and_on_from_another_token(opened):
     page = opened()
     assert page.locator("#tokens .text").all_text_contents() == [*EXAMPLES[0].split(), "<eos>"]
     best = []
@@ -88,17 +198,7 @@ def test_a_translation_goes_step_by_step_and_from_another_token(opened):
     )
 
 
-def test_play_writes_token_by_token_and_pauses(opened):
-    page = opened()
-    page.locator("#play").click()
-    assert page.locator("#play").inner_text() == "Pause"
-    until(page, "document.querySelectorAll('#written .word').length >= 3")
-    page.locator("#play").click()
-    assert page.evaluate("state.timer") is None
-    assert page.locator("#play").inner_text() == "Play"
-
-
-def test_all_weights_are_those_of_the_model(opened, model):
+def test_page_shows_the_weights_of_the_model(opened, model):
     page = opened()
     for _ in range(3):
         page.locator("#forward").click()
@@ -114,9 +214,14 @@ def test_all_weights_are_those_of_the_model(opened, model):
             [known] = [w for name, w in wanted.items() if name.endswith(part.format(layer))]
             np.testing.assert_allclose(np.swapaxes(found, 0, 1), numpy(known)[0], atol=1e-4)
     assert page.locator(".head").count() == LAYERS * HEADS
+    page.locator("#back").click()
+    choose(page, "view", "in the decoder")
+    page.locator("#queries .word").first.click()  # later tokens are hidden from it
+    assert page.locator("#numbers tbody tr.hidden").count() == 2
+    assert page.locator("#keysOfView .number").all_text_contents() == ["100%", "", ""]
 
 
-def test_a_query_shows_its_weights_and_its_numbers(opened):
+def test_page_shows_the_numbers_of_a_query(opened):
     page = opened()
     choose(page, "view", "in the encoder")
     choose(page, "head", "2")
@@ -138,22 +243,15 @@ def test_a_query_shows_its_weights_and_its_numbers(opened):
     assert float(total.replace("−", "-")) == pytest.approx(parts.sum(), abs=0.05)
 
 
-def test_a_later_token_is_hidden_from_the_decoder(opened):
-    page = opened()
-    for _ in range(2):
-        page.locator("#forward").click()
-    choose(page, "view", "in the decoder")
-    page.locator("#queries .word").first.click()
-    assert page.locator("#numbers tbody tr.hidden").count() == 2
-    assert page.locator("#keysOfView .number").all_text_contents() == ["100%", "", ""]
-
-
-def test_a_head_is_switched_off_and_a_token_hidden_and_both_are_undone(opened):
+def test_page_switches_heads_off_and_undoes_it(opened):
     page = opened()
     page.locator("#finish").click()
     whole = page.locator("#text").inner_text()
+    assert page.locator("#effect").inner_text() == ""
     for head in range(HEADS):
         page.get_by_label(f"Layer 1, head {head} is on").uncheck()
+    assert page.locator("#effect").inner_text().startswith("With the changes, the translation is")
+    assert "from decoder to encoder, layer 1, head 0" in page.locator("#changed").inner_text()
     page.locator("#tokens .word").nth(1).click()
     assert page.locator("#tokens .word").nth(1).get_attribute("aria-pressed") == "true"
     assert page.locator("#before").inner_text() == whole
@@ -172,7 +270,7 @@ def test_a_head_is_switched_off_and_a_token_hidden_and_both_are_undone(opened):
     assert not page.locator("#changes").is_visible()
 
 
-def test_beams_grow_to_a_tree(opened):
+def test_page_with_beams_draws_their_tree(opened):
     page = opened()
     choose(page, "search", "5 beams")
     for count in (5, 10):
@@ -189,7 +287,7 @@ def test_beams_grow_to_a_tree(opened):
     assert not page.locator("#beams").is_visible()
 
 
-def test_the_keyboard_plays_and_steps(opened):
+def test_page_is_played_and_stepped_by_the_keyboard(opened):
     page = opened()
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowRight")
@@ -197,7 +295,10 @@ def test_the_keyboard_plays_and_steps(opened):
     assert len(written(page)) == 1
     page.keyboard.press(" ")
     assert page.locator("#play").inner_text() == "Pause"
+    until(page, "document.querySelectorAll('#written .word').length >= 3")
     page.keyboard.press(" ")
+    assert page.evaluate("state.timer") is None
+    assert page.locator("#play").inner_text() == "Play"
     page.locator("#source").fill("a cat")
     page.keyboard.press("Enter")
     assert page.locator("#tokens .text").all_text_contents() == ["a", "cat", "<eos>"]
@@ -207,7 +308,7 @@ def test_the_keyboard_plays_and_steps(opened):
     assert len(written(page)) == 2
 
 
-def test_the_focus_stays_when_its_control_is_disabled_or_gone(opened):
+def test_page_keeps_the_focus_when_its_control_is_gone(opened):
     page = opened()
     page.locator("#finish").focus()
     page.keyboard.press("Enter")
@@ -225,30 +326,7 @@ def test_the_focus_stays_when_its_control_is_disabled_or_gone(opened):
     assert page.evaluate("document.activeElement === document.querySelectorAll('#tree .box')[2]")
 
 
-def test_arrows_scroll_a_table_that_is_cut_off(opened):
-    page = opened(width=320, height=720)
-    page.get_by_role("group", name="One number, step by step").focus()
-    page.keyboard.press("ArrowRight")
-    until(page, "find('#numbers').parentElement.scrollLeft > 0")
-    assert written(page) == []
-
-
-def test_the_effect_of_a_head_is_told_beside_its_switch(opened):
-    page = opened()
-    assert page.locator("#effect").inner_text() == ""
-    page.get_by_label("Layer 0, head 0 is on").uncheck()
-    assert page.locator("#effect").inner_text().startswith("With the changes, the translation is")
-    assert "from decoder to encoder, layer 0, head 0" in page.locator("#changed").inner_text()
-
-
-def test_the_words_that_the_model_knows_are_listed(opened):
-    page = opened()
-    page.locator("#known summary").focus()
-    page.keyboard.press(" ")
-    assert page.locator("#known p").inner_text() == " ".join(sorted(SOURCE.words[4:]))
-
-
-def test_unknown_words_are_told_with_a_way_out(opened):
+def test_page_tells_unknown_words_and_lists_the_known(opened):
     page = opened()
     page.locator("#source").fill("The cat, a dog.")
     page.get_by_role("button", name="Translate").click()
@@ -259,9 +337,12 @@ def test_unknown_words_are_told_with_a_way_out(opened):
     page.locator("#source").fill("  ")
     page.get_by_role("button", name="Translate").click()
     assert "Type a sentence" in page.locator("#notice").inner_text()
+    page.locator("#known summary").focus()
+    page.keyboard.press(" ")
+    assert page.locator("#known p").inner_text() == " ".join(sorted(SOURCE.words[4:]))
 
 
-def test_the_page_speaks_chinese(opened, path):
+def test_page_speaks_chinese(opened, path):
     page = opened(locale="zh-CN")
     assert page.locator("#play").inner_text() == "播放"
     for language, play in (("zh", "播放"), ("en", "Play")):  # as a page that embeds this one asks
@@ -277,7 +358,7 @@ def test_the_page_speaks_chinese(opened, path):
     assert page.locator("#play").inner_text() == "Play"
 
 
-def test_a_script_in_a_word_is_text_and_nothing_can_be_loaded(opened):
+def test_page_shows_a_script_as_text_and_loads_nothing(opened):
     page = opened()
     page.locator("#examples button").nth(1).click()
     assert page.locator("#tokens .text").first.inner_text() == HOSTILE
@@ -291,15 +372,20 @@ def test_a_script_in_a_word_is_text_and_nothing_can_be_loaded(opened):
     opened.faults.clear()
 
 
-@pytest.mark.parametrize("width", [320, 768])
-def test_a_narrow_window_scrolls_down_and_not_aside(opened, width):
-    page = opened(width=width, height=720)
+def test_page_in_a_narrow_window_scrolls_a_table_alone(opened):
+    page = opened(width=320, height=720)
+    page.get_by_role("group", name="One number, step by step").focus()
+    page.keyboard.press("ArrowRight")
+    until(page, "find('#numbers').parentElement.scrollLeft > 0")
+    assert written(page) == []
     choose(page, "search", "5 beams")
     page.locator("#finish").click()
-    assert page.evaluate("document.documentElement.scrollWidth") == width
+    for width in (320, 768):
+        page.set_viewport_size({"width": width, "height": 720})
+        assert page.evaluate("document.documentElement.scrollWidth") == width
 
 
-def test_dark_mode_has_colors_of_its_own(opened):
+def test_page_in_dark_mode_has_other_colors(opened):
     color = "it => getComputedStyle(it).backgroundColor"
     light, dark = (
         opened(color_scheme=scheme).locator("body").evaluate(color) for scheme in ("light", "dark")

@@ -28,7 +28,6 @@ BLOCKS = {
     "pre-norm": {"norm_first": True},
     "gelu": {"activation": "gelu", "layer_norm_eps": 1e-3},
 }
-STACKS = ("encoder", "encoder and norm", "decoder", "decoder and norm", "transformer")
 
 
 def randomized(module):
@@ -65,15 +64,15 @@ def attention(name):
     return randomized(nn.MultiheadAttention(D, H, batch_first=True, **ATTENTIONS[name]))
 
 
-def block(cls, name):
-    return randomized(cls(D, H, 11, batch_first=True, **BLOCKS[name]))
-
-
 def stack(kind, name="plain"):
     options = {"batch_first": True, **BLOCKS[name]}
     norm = nn.LayerNorm(D, eps=options.get("layer_norm_eps", 1e-5)) if "norm" in kind else None
     if kind == "transformer":
         module = nn.Transformer(D, H, 2, 3, 11, **options)
+    elif kind == "encoder layer":
+        module = nn.TransformerEncoderLayer(D, H, 11, **options)
+    elif kind == "decoder layer":
+        module = nn.TransformerDecoderLayer(D, H, 11, **options)
     elif kind.startswith("encoder"):
         layer = nn.TransformerEncoderLayer(D, H, 11, **options)
         module = nn.TransformerEncoder(layer, 2, norm, enable_nested_tensor=False)
@@ -94,7 +93,7 @@ def goes_back(module, layer, fresh):
 @pytest.mark.parametrize(
     ("name", "masks"), list(zip(ATTENTIONS, ["none", "padding", "pairs", "padding"], strict=True))
 )
-def test_an_attention_computes_the_same(name, masks):
+def test_from_torch_of_an_attention_computes_the_same_and_goes_back(name, masks):
     options = ATTENTIONS[name]
     query = tokens(B, T, D)
     key = tokens(B, S, options.get("kdim", D), seed=2)
@@ -114,61 +113,34 @@ def test_an_attention_computes_the_same(name, masks):
     same_weights(from_torch(to_torch(layer), num_heads=H), layer)
 
 
-def layer_of(module, name):
-    """Ours, which goes back."""
-    layer = from_torch(module.state_dict(), **ours(name), dropout=0.3)
-    dropouts = (layer.dropout, layer.attention_dropout, layer.feed_forward.dropout)
-    assert dropouts == (0.3, 0.3, 0.3)
-    goes_back(module, layer, type(module)(D, H, 11, **BLOCKS[name]))
-    same_weights(from_torch(to_torch(layer), **ours(name)), layer)
-    return layer
-
-
-@pytest.mark.parametrize(("name", "masked"), list(zip(BLOCKS, [False, True, True], strict=True)))
-def test_an_encoder_layer_computes_the_same(name, masked):
-    x, module = tokens(B, T, D), block(nn.TransformerEncoderLayer, name)
-    layer = layer_of(module, name)
-    of_theirs, of_ours = {}, {}
-    if masked:
-        of_theirs = {"src_key_padding_mask": ~padded(T), "src_mask": ~causal(T)}
-        of_ours = {"mask": padded(T), "use_causal_mask": True}
-    real = padded(T) if masked else np.ones((B, T), bool)
-    # PyTorch's fast path gives zeros where a token is padding.
-    close(np.asarray(layer(x, **of_ours))[real], run(module, x, **of_theirs)[real])
-
-
-@pytest.mark.parametrize(("name", "masked"), list(zip(BLOCKS, [False, True, True], strict=True)))
-def test_a_decoder_layer_computes_the_same(name, masked):
-    x, memory = tokens(B, T, D), tokens(B, S, D, seed=2)
-    module = block(nn.TransformerDecoderLayer, name)
-    layer = layer_of(module, name)
-    of_theirs, of_ours = {}, {"use_causal_mask": False}
-    if masked:
-        of_theirs = {
-            "tgt_mask": ~causal(T),
-            "tgt_key_padding_mask": ~padded(T),
-            "memory_key_padding_mask": ~padded(S),
-        }
-        of_ours = {"inputs_mask": padded(T), "memory_mask": padded(S)}
-    close(layer(x, memory, **of_ours), run(module, x, memory, **of_theirs))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "name"),
-    list(zip(STACKS, ["plain", "gelu", "pre-norm", "gelu", "pre-norm"], strict=True)),
+    [
+        ("encoder layer", "plain"),
+        ("decoder layer", "pre-norm"),
+        ("encoder", "gelu"),
+        ("encoder and norm", "pre-norm"),
+        ("decoder", "gelu"),
+        ("decoder and norm", "plain"),
+        ("transformer", "pre-norm"),
+    ],
 )
-def test_a_stack_computes_the_same_and_goes_back_bit_for_bit(kind, name, tmp_path):
+def test_from_torch_of_blocks_computes_the_same_and_goes_back(kind, name, tmp_path):
     module = stack(kind, name)
-    model = from_torch(module.state_dict(), **ours(name))
+    model = from_torch(module.state_dict(), **ours(name), dropout=0.3)
     x, y = tokens(B, S, D), tokens(B, T, D, seed=2)
     decoding = {"tgt_mask": ~causal(T), "memory_key_padding_mask": ~padded(S)}
     if kind.startswith("encoder"):
+        # PyTorch's fast path gives zeros where a token is padding.
         wanted = run(module, x, src_key_padding_mask=~padded(S))[padded(S)]
         found = np.asarray(model(x, mask=padded(S)))[padded(S)]
     elif kind.startswith("decoder"):
         wanted = run(module, y, x, tgt_key_padding_mask=~padded(T), **decoding)
-        found = model([y, x], mask=[padded(T), padded(S)])
+        if kind == "decoder layer":
+            found = model(y, x, inputs_mask=padded(T), memory_mask=padded(S))
+        else:
+            found = model([y, x], mask=[padded(T), padded(S)])
     else:
         masks = {"src_key_padding_mask": ~padded(S), "tgt_key_padding_mask": ~padded(T)}
         wanted = run(module, x, y, **masks, **decoding)
@@ -178,10 +150,13 @@ def test_a_stack_computes_the_same_and_goes_back_bit_for_bit(kind, name, tmp_pat
         close(loaded([x, y]), model([x, y]))
     close(found, wanted)
     goes_back(module, model, stack(kind, name))
+    if kind.endswith("layer"):
+        assert {model.dropout, model.attention_dropout, model.feed_forward.dropout} == {0.3}
+        same_weights(from_torch(to_torch(model), **ours(name)), model)
 
 
 @pytest.mark.parametrize("kind", ["attention", "encoder and norm"])
-def test_a_state_in_bfloat16_is_taken_in_float32(kind):
+def test_from_torch_of_a_state_in_bfloat16_is_in_float32(kind):
     module = (attention("plain") if kind == "attention" else stack(kind)).bfloat16()
     rounded = {name: array.float() for name, array in module.state_dict().items()}
     arrays = {n: numpy(x).astype(ml_dtypes.bfloat16) for n, x in rounded.items()}
@@ -191,7 +166,7 @@ def test_a_state_in_bfloat16_is_taken_in_float32(kind):
         same_weights(from_torch(state, num_heads=H), layer)
 
 
-def test_a_layer_in_bfloat16_gives_a_state_that_pytorch_reads():
+def test_to_torch_of_a_layer_in_bfloat16_is_read_by_pytorch():
     layer = tfattn.TransformerEncoderBlock(H, 11, dtype="bfloat16")
     layer.build((None, None, D))
     module = nn.TransformerEncoderLayer(D, H, 11)
@@ -199,16 +174,16 @@ def test_a_layer_in_bfloat16_gives_a_state_that_pytorch_reads():
     same_weights(from_torch(module.state_dict(), num_heads=H), layer)
 
 
-@pytest.mark.parametrize("prefix", ["module.", "_orig_mod.", "module._orig_mod."])
-def test_names_of_a_wrapped_module_get_a_hint(prefix):
-    state = {f"{prefix}{name}": x for name, x in attention("plain").state_dict().items()}
-    said = "^from_torch: `state` must be the state of the module itself: DataParallel and torch"
-    with pytest.raises(ValueError, match=f"{said}.* Received: state='{prefix}in_proj_weight'"):
-        from_torch(state, num_heads=H)
+def test_from_torch_hints_at_the_names_of_a_wrapped_module():
+    for prefix in ("module.", "_orig_mod.", "module._orig_mod."):
+        state = {f"{prefix}{name}": x for name, x in attention("plain").state_dict().items()}
+        said = "^from_torch: `state` must be the state of the module itself: DataParallel and torch"
+        with pytest.raises(ValueError, match=f"{said}.* Received: state='{prefix}in_proj_weight'"):
+            from_torch(state, num_heads=H)
 
 
-def test_one_error_lists_all_mismatched_weights():
-    state = dict(block(nn.TransformerEncoderLayer, "plain").state_dict())
+def test_from_torch_lists_all_mismatched_weights_in_one_error():
+    state = dict(stack("encoder layer").state_dict())
     state["linear2.weight"] = torch.zeros(5, 11)
     state["self_attn.in_proj_bias"] = torch.zeros(7)
     del state["norm2.bias"]
@@ -236,12 +211,12 @@ def test_one_error_lists_all_mismatched_weights():
         (nn.MultiheadAttention(D, H), 4, "`num_heads` must divide `width`=6"),
     ],
 )
-def test_a_state_that_does_not_fit_is_refused(module, num_heads, said):
+def test_from_torch_refuses_a_state_that_does_not_fit(module, num_heads, said):
     with pytest.raises(ValueError, match=f"(?s)^from_torch: .*{said}"):
         from_torch(module.state_dict(), num_heads=num_heads)
 
 
-def test_weights_outside_of_a_stack_are_listed():
+def test_from_torch_lists_weights_outside_of_a_stack():
     state = {**stack("encoder").state_dict(), "embedding.weight": torch.zeros(13, D)}
     with pytest.raises(ValueError, match=r"embedding.weight: expected none, found \(13, 6\)"):
         from_torch(state, num_heads=H)
@@ -269,13 +244,13 @@ X, MEMORY = tokens(B, T, D), tokens(B, S, 13)
         ("key_dim", tfattn.TransformerEncoderBlock(hidden_dim=11, attention=attending(5)), [X]),
     ],
 )
-def test_what_pytorch_does_not_have_is_refused_by_name(name, layer, inputs):
+def test_to_torch_names_what_pytorch_has_not(name, layer, inputs):
     layer(*inputs)
     with refused(name):
         to_torch(layer)
 
 
-def test_other_layers_are_refused():
+def test_to_torch_refuses_other_layers():
     with pytest.raises(ValueError, match="to_torch: `layer` must be one of MultiHeadAttention"):
         to_torch(keras.layers.Dense(3))
     model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(3)])

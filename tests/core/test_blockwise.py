@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.helpers import tensors
 from tests.helpers.blockwise import (
     MASKS,
     B,
@@ -52,13 +53,11 @@ def drawn(mask, seed):
 @pytest.mark.parametrize(
     "score, mask",
     [
-        ("scaled dot", "explicit by row"),
-        ("additive", "causal"),
         ("cosine", "none"),
         ("epanechnikov", "by head"),
     ],
 )
-def test_unknown_batch_and_lengths(score, mask):
+def test_streamed_graph_of_unknown_batch_and_lengths_equals_dense(score, mask):
     function, arguments = problem(11, score)
     specs = of_unknown_size(*arguments[:3]), as_they_are(arguments[3:])
 
@@ -74,7 +73,7 @@ def test_unknown_batch_and_lengths(score, mask):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mask", ["none", "window"])  # under the latter, passes are local
-def test_an_unknown_width_of_the_value(mask):
+def test_streamed_graph_of_unknown_value_width_equals_dense(mask):
     function, arguments = problem(11)
     query, key, value = as_they_are(arguments)
 
@@ -86,43 +85,7 @@ def test_an_unknown_width_of_the_value(mask):
     assert_close(unknown(*arguments), run(*arguments, path="dense"))
 
 
-@pytest.mark.slow
-def test_what_is_empty_in_a_graph_of_unknown_sizes():
-    function, (query, key, value) = problem(11)
-
-    def run(*operands, path=None):
-        options = {"upstream": tf.square(operands[0][..., :V]), "block": None}
-        return both_ways(function, operands, masks.causal(), path, **options)
-
-    unknown = tf.function(run, input_signature=of_unknown_size(query, key, value))
-    for rows, queries, keys in ((0, T, S), (B, 0, S), (B, T, 0)):
-        operands = [query[:rows, :, :queries], *(x[:rows, :, :keys] for x in (key, value))]
-        here, there = unknown(*operands), run(*operands, path="dense")
-        assert [x.shape for x in here] == [x.shape for x in there]
-        assert_close(here, there)
-
-
-@pytest.mark.slow
-def test_a_mask_and_a_bias_of_no_known_size():
-    function, arguments = problem(12)
-    rng = np.random.default_rng(12)
-
-    def both(path, seen, bias):
-        rule = masks.explicit(seen)
-        return both_ways(function, [*arguments, bias], rule, path, biased=True)
-
-    specs = [tf.TensorSpec([None] * 4, dtype) for dtype in (bool, "float32")]
-    unknown = tf.function(lambda *x: both("streamed", *x), input_signature=specs)
-    for heads in (1, H):
-        shape = (B, heads, T, S)
-        arrays = (
-            tf.constant(rng.random(shape) < 0.5),
-            tf.constant(rng.normal(size=shape), "float32"),
-        )
-        assert_close(unknown(*arrays), both("dense", *arrays))
-
-
-def test_many_heads_that_share_a_key_head():
+def test_streamed_many_heads_of_one_key_head_equal_dense():
     x = tf.random.stateless_normal((1, 1040, 4, 2), (1, 2))
     y = x[:, :1]
     here, there = (attend(x, y, mask=masks.causal(), path=path) for path in ("streamed", "dense"))
@@ -130,19 +93,9 @@ def test_many_heads_that_share_a_key_head():
 
 
 @pytest.mark.slow
-def test_float64_keys_and_values_keep_their_digits_for_a_float32_query():
-    function, (query, key, value) = problem(13)
-    key, value = tf.cast(key, "float64") + 1e-9, tf.cast(value, "float64") + 1e-9
-    with blocks_of((4, 6)):
-        here = attend(query, value, key=key, score=function, path="streamed")
-    there = attend(tf.cast(query, "float64"), value, key=key, score=function, path="dense")
-    assert_close([here], [there], 1e-12)
-
-
-@pytest.mark.slow
-def test_at_the_edge_of_a_support_only_the_slope_of_the_score_multiplies_the_rounding():
+def test_streamed_pair_at_edge_of_support_errs_by_slope_times_rounding():
     rule = MASKS["~padded keys"].rule
-    for seed in (6926250, 0, 1):
+    for seed in (6926250, 0):
         function, arguments = problem(seed, "epanechnikov", (2, 1), at_edges=True)
         query, key = (np.asarray(x, "float64") for x in arguments[:2])
         squared = np.sum((query[:, :, :, None] - key[:, :, None]) ** 2, -1)  # (B, H, T, S)
@@ -155,25 +108,22 @@ def test_at_the_edge_of_a_support_only_the_slope_of_the_score_multiplies_the_rou
 
 
 @pytest.mark.slow
-def test_additive_scores_far_outside_of_the_range_of_exponentials():
+def test_streamed_additive_score_beyond_exponentials_equals_dense():
     function, (query, key, value, weight) = problem(17, "additive")
     arguments = [query * 100 + 200, key * 100 - 200, value, weight]
     assert_close(both_ways(function, arguments), both_ways(function, arguments, None, "dense"))
 
 
-def test_a_capped_product_equals_the_dense_path_and_holds_one_number_a_pair():
-    function, arguments = problem(3, "capped scaled dot", (2, 1))
-    bounds = sizes.LEAST["cpu"]
+def test_capped_product_counts_one_number_for_each_pair():
+    function, bounds = problem(3, "capped scaled dot")[0], sizes.LEAST["cpu"]
     assert dispatch._is_long(call_of(*[tf.zeros((1, 8, 1024, 64))] * 2, score=function), bounds)
     assert not dispatch._is_long(call_of(*[tf.zeros((1, 2, 512, 64))] * 2, score=function), bounds)
     assert score_functions.soft_capped(score_functions.scaled_dot_product, 0.8) is function
-    there = both_ways(function, wide(arguments), None, "dense")
-    assert_close(both_ways(function, arguments), there, 2e-5)
 
 
 @pytest.mark.parametrize("slope", [tf.constant(2.0), keras.Variable(2.0)], ids=["float", "Keras"])
 @pytest.mark.parametrize("cap", [None, 2.0])
-def test_a_score_that_closes_over_a_float_tensor_is_refused(slope, cap):
+def test_streamed_score_that_closes_over_tensor_is_refused(slope, cap):
     def sloped(query, key):
         return slope * score_functions.dot_product(query, key)
 
@@ -183,26 +133,26 @@ def test_a_score_that_closes_over_a_float_tensor_is_refused(slope, cap):
         attend(*[tf.ones((1, 2, 3))] * 2, score=score, path="streamed")
 
 
-def test_second_derivatives_of_scores_that_differ_by_less_than_their_weights_can_show():
+@pytest.mark.slow
+def test_streamed_second_derivatives_of_almost_equal_scores_equal_dense():
     function, (query, key, value) = problem(53)
     factors = tf.random.stateless_normal((B, H, T, V), (1, 2))
 
-    def second(path, query):
-        with tf.GradientTape() as outer:
-            outer.watch(query)
-            with tf.GradientTape() as inner:
-                inner.watch(query)
-                total = tf.reduce_sum(
-                    attend(query, value, key=key, score=function, path=path) * factors
-                )
-            total = tf.reduce_sum(inner.gradient(total, query))
-        return outer.gradient(total, query)
+    def of_sum(path, query):
+        def output(query):
+            return attend(query, value, key=key, score=function, path=path)
 
-    query = 1e-8 * query
-    assert_close([second("streamed", query)], [second("dense", query)], 1e-4)
+        return tf.reduce_sum(tensors.both_ways(output, [query], factors)[1][0])
+
+    here, there = (
+        tensors.both_ways(lambda x, path=path: of_sum(path, x), [1e-8 * query])[1]
+        for path in ("streamed", "dense")
+    )
+    assert_close(here, there, 1e-4)
 
 
-def test_the_gradient_of_some_rows_alone():
+@pytest.mark.slow
+def test_streamed_gradient_of_gathered_rows_equals_dense():
     function, arguments = problem(53)
 
     def gradients(path):
@@ -231,7 +181,7 @@ RUN_TIME_MASKS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", RUN_TIME_MASKS)
-def test_a_mask_of_the_wrong_run_time_length_is_refused(kind):
+def test_streamed_mask_of_wrong_run_time_length_is_refused(kind):
     function, (query, key, value) = problem(71, heads=(1, 1))
     make, array = RUN_TIME_MASKS[kind]
     rank = array(1, 1).ndim
@@ -266,7 +216,7 @@ class Rows(masks.Mask):
         return grid.columns_of(grid.rows_of(self.array, -2), -1)
 
 
-def test_an_array_of_the_wrong_length_in_a_mask_of_ones_own_is_refused():
+def test_streamed_custom_mask_of_wrong_length_is_refused():
     function, (query, key, value) = problem(71)
     attend(
         query, value, key=key, score=function, mask=Rows(tf.ones((T, 1), tf.bool)), path="streamed"
@@ -298,7 +248,7 @@ class InNumpy(masks.Mask):
 @pytest.mark.parametrize(
     "wrap", [np.int64, lambda x: tf.cast(x, tf.int64)], ids=["NumPy", "int64 tensor"]
 )
-def test_a_mask_of_ones_own_may_answer_in_numpy(wrap):
+def test_streamed_custom_mask_in_numpy_equals_dense(wrap):
     function, (query, key, value) = problem(73, heads=(1, 1))
     own = InNumpy(wrap)
     for rule in (own & masks.window(9), own | masks.causal(), ~own | masks.padding([3, 5])):
@@ -310,33 +260,7 @@ def test_a_mask_of_ones_own_may_answer_in_numpy(wrap):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "sizes", [(0, 7, 11), (2, 0, 11), (2, 7, 0)], ids=["batch", "queries", "keys"]
-)
-def test_masks_of_what_is_empty(sizes):
-    batch, queries, keys = sizes
-    lengths, by_query = np.full(batch, keys), np.full((batch, queries), keys)
-    rules = (
-        ~masks.padding(lengths),
-        ~masks.padding(by_query),
-        ~masks.prefix(0 * lengths) | masks.causal(),
-        masks.segments(0 * by_query, np.zeros((batch, keys), int)),
-        masks.explicit(np.ones((batch, 1, keys), bool)) & masks.window(3),
-        masks.chunks(2) | masks.chunk_ends(3) & masks.strided(2),
-        masks.blocks(np.ones((-(-queries // 2), -(-keys // 2)), bool), 2),
-        masks.per_head([masks.causal(), masks.padding(lengths)]),
-    )
-    operands = [tf.ones((batch, 2, n, D)) for n in (queries, keys, keys)]
-    upstream = tf.ones((batch, 2, queries, D))
-    for rule in rules:
-        found = both_ways(score_functions.dot_product, operands, rule, upstream=upstream)
-        assert [x.shape for x in found] == [x.shape for x in (upstream, *operands)]
-        if not keys:
-            assert not np.any(found[0])
-
-
-@pytest.mark.slow
-def test_a_shared_trace_draws_new_dropout_each_time(monkeypatch):
+def test_streamed_dropout_of_shared_trace_is_new_each_time(monkeypatch):
     monkeypatch.setattr(dispatch, "_is_long", lambda call, _: tf.shape(call.query)[2] > 0)
     seed = keras.random.SeedGenerator(3)
     graph = tf.function(
@@ -349,7 +273,7 @@ def test_a_shared_trace_draws_new_dropout_each_time(monkeypatch):
 
 
 @pytest.mark.slow
-def test_dropout_in_a_functional_model_of_unknown_lengths():
+def test_dropout_in_functional_model_of_unknown_lengths_is_new_each_time():
     tokens = keras.Input((None, 8))
     layer = MultiHeadAttention(2, 4, dropout=0.5, seed=1)
     output = layer(tokens, tokens, training=True)
@@ -363,7 +287,7 @@ def test_dropout_in_a_functional_model_of_unknown_lengths():
 
 
 @pytest.mark.slow
-def test_dropout_of_a_graph_that_chooses_the_dense_path_keeps_its_rate_and_sum():
+def test_dropout_of_dense_side_of_choice_keeps_rate_and_sum():
     seed = keras.random.SeedGenerator(2)
     graph = tf.function(
         lambda x: attend(x, tf.ones_like(x), key=x, dropout=0.1, seed=seed),
@@ -403,26 +327,26 @@ MEMORY = """
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20  # in bytes elsewhere
 
     weight = tf.ones((64, 1))
-    step(256, 8, scores.dot_product, [], masks.causal())
-    step(256, 64, scores.additive, [weight], None)
     bias = biases.relative(tf.Variable(tf.ones((32, 1))))
+    eager = lambda function: function
+    step(256, 8, scores.dot_product, [], masks.causal(), eager, heads=4)
+    step(256, 64, scores.additive, [weight], None)
     step(256, 8, scores.dot_product, [], masks.causal(), bias=bias)
     before = peak()
-    step(8192, 8, scores.dot_product, [], masks.causal())  # all scores: 256 MB
-    step(4096, 8, scores.dot_product, [], masks.causal(), heads=4)  # all scores: 256 MB
+    step(4096, 8, scores.dot_product, [], masks.causal(), eager, heads=4)  # all scores: 256 MB
     step(8192, 8, scores.dot_product, [], masks.window(256))  # all scores: 256 MB
     step(1024, 64, scores.additive, [weight], None)  # all pairs and units: 256 MB
-    step(8192, 8, scores.dot_product, [], masks.causal(), lambda eager: eager)  # all scores: 256 MB
     step(8192, 8, scores.dot_product, [], masks.causal(), bias=bias)  # all biases: 256 MB
     print(peak() - before)
 """
 
 
 @pytest.mark.slow
-def test_nothing_of_the_size_of_the_square_is_held():
+def test_streamed_memory_is_less_than_the_square():
     assert float(printed("-c", textwrap.dedent(MEMORY), warm=True)) < 128
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "heads, dropout, rule, block",
     [
@@ -433,7 +357,7 @@ def test_nothing_of_the_size_of_the_square_is_held():
     ],
     ids=["own heads", "shared heads", "dropout", "local"],
 )
-def test_gradients_by_products_in_bfloat16_are_exact_to_the_rounding(
+def test_bfloat16_products_give_gradients_exact_to_rounding(
     heads, dropout, rule, block, with_bfloat16_products
 ):
     function, arguments = problem(21, heads=heads, dtype="bfloat16")
@@ -449,7 +373,8 @@ def test_gradients_by_products_in_bfloat16_are_exact_to_the_rounding(
         assert error < 2.0**-7
 
 
-def test_a_hidden_nan_reaches_no_gradient_in_bfloat16(with_bfloat16_products):
+@pytest.mark.slow
+def test_bfloat16_products_keep_hidden_nan_from_gradients(with_bfloat16_products):
     function, (query, key, value) = problem(22, dtype="bfloat16")
     hidden = np.zeros((1, 1, S, 1), "bool")
     hidden[:, :, 4] = True
@@ -469,7 +394,8 @@ def products_of(graph, dtype):
     return [n for n in products if n.attr["T"].type == dtype.as_datatype_enum]
 
 
-def test_four_products_of_a_block_are_in_bfloat16_where_these_are_fast(monkeypatch):
+@pytest.mark.slow
+def test_bfloat16_products_are_four_where_they_are_fast(monkeypatch):
     _, arguments = problem(21, dtype="bfloat16")
 
     def products(*arguments, dtype=tf.bfloat16, bias=None, **options):
@@ -502,7 +428,7 @@ def test_four_products_of_a_block_are_in_bfloat16_where_these_are_fast(monkeypat
         ("avx512f avx512_bf16_not", None, False),
     ],
 )
-def test_products_in_bfloat16_need_a_processor_and_onednn(
+def test_bfloat16_products_need_processor_and_onednn(
     flags, onednn, expected, tmp_path, monkeypatch
 ):
     path = tmp_path / "cpuinfo"
@@ -513,3 +439,35 @@ def test_products_in_bfloat16_need_a_processor_and_onednn(
     function = devices._has_bfloat16_products.__wrapped__  # without its cache
     assert function(path) == expected
     assert not function(tmp_path / "none")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "mask",
+    [
+        masks.causal(),
+        pytest.param(None, marks=pytest.mark.nightly),
+        pytest.param(masks.window(9), marks=pytest.mark.nightly),
+    ],
+)
+def test_streamed_second_derivatives_compiled_by_xla_equal_dense(mask):
+    rng = np.random.default_rng(3)
+    operands = [tf.constant(rng.normal(size=(2, n, 3)).astype("float32")) for n in (70, 90, 90)]
+
+    def second(path, jit_compile):
+        @tf.function(jit_compile=jit_compile)
+        def compute(*operands):
+            with tf.GradientTape() as outer:
+                outer.watch(operands)
+                with tf.GradientTape() as inner:
+                    inner.watch(operands)
+                    output = attend(*operands[:2], key=operands[2], mask=mask, path=path)
+                    loss = tf.reduce_sum(output**2)
+                first = inner.gradient(loss, operands)
+                loss = tf.add_n([tf.reduce_sum(x**2) for x in first])
+            return outer.gradient(loss, operands)
+
+        return compute(*operands)
+
+    for found, wanted in zip(second("streamed", True), second("dense", False), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)

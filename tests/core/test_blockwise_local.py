@@ -4,7 +4,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.helpers.blockwise import OfTheSquare, assert_close, blocks_of, both_ways, operands_of
+from tests.helpers.blockwise import (
+    Case,
+    OfTheSquare,
+    assert_close,
+    blocks_of,
+    both_ways,
+    check,
+    operands_of,
+)
 from tfattn import attend, masks
 from tfattn.core import scores as score_functions
 from tfattn.core.engine import sizes
@@ -36,18 +44,17 @@ class Beyond(masks.Mask):
         return grid.first_position() + 9, grid.last_position() + 14
 
 
-def by_blocks(mask, *arguments, path="streamed", block=None, **options):
-    """Output, perhaps the log of the sums, and gradients."""
+def by_blocks(mask, *arguments, path="streamed", block=None):
+    """Output and gradients."""
     *operands, upstream = arguments
-    upstream = (upstream, upstream[..., 0]) if options else upstream
-    options |= {"block": block, "upstream": upstream}
-    return both_ways(score_functions.scaled_dot_product, operands, mask, path, **options)
+    score = score_functions.scaled_dot_product
+    return both_ways(score, operands, mask, path, block=block, upstream=upstream)
 
 
-def by_the_dense_path(mask, *arguments, **options):
+def by_the_dense_path(mask, *arguments):
     """The same by the dense path, from the array of visible pairs alone."""
     seen = masks.explicit(mask.dense(arguments[0].shape[2], arguments[1].shape[2]))
-    return by_blocks(seen, *arguments, path="dense", **options)
+    return by_blocks(seen, *arguments, path="dense")
 
 
 MASKS |= {"beyond": Beyond(), "of the square": OfTheSquare()}
@@ -69,35 +76,41 @@ def short_runs(monkeypatch):
     run_of(monkeypatch, 1)
 
 
-# A mask, heads, key heads, queries, keys, the side of a block, and scores of a run.
-SHAPES = [
+# Scores of a run, and the case.
+HALF, DOUBLE = ("float16",) * 3, ("float64",) * 3
+CASES = [
     # seen from the second block on, by fewer blocks than there are keys
-    ("later", (1, 1), 19, 22, 4, 1000),
-    ("beyond", (2, 1), 40, 40, 4, 500),
-    ("of the square", (1, 1), 41, 41, 4, 150),  # one query alone in the last block
-    ("window", (1, 1), 40, 40, 4, 1),  # three blocks are seen, in runs of two
-    ("one's own", (3, 1), 37, 37, 4, 150),
-    ("window", (1, 1), 48, 40, 4, 200),  # queries before all keys
-    ("causal window", (4, 2), 22, 57, 4, 400),  # and many keys before all queries
-    ("a gap", (1, 1), 40, 40, 8, 10**6),  # one run
-    ("wide window", (3, 3), 37, 57, 5, 10**6),  # and padded
+    (1000, Case("later", lengths=(19, 22), block=(4, 4))),
+    (500, Case("beyond", heads=(2, 1), lengths=(40, 40), block=(4, 4), sums=True)),
+    # one query alone in the last block
+    (150, Case("of the square", lengths=(41, 41), block=(4, 4))),
+    # three blocks are seen, in runs of two
+    (1, Case("window", lengths=(40, 40), block=(4, 4))),
+    (150, Case("one's own", heads=(3, 1), lengths=(37, 37), block=(4, 4), sums=True)),
+    (200, Case("window", lengths=(48, 40), block=(4, 4))),  # queries before all keys
+    # and many keys before all queries
+    (400, Case("causal window", heads=(4, 2), lengths=(22, 57), block=(4, 4), sums=True)),
+    (10**6, Case("a gap", lengths=(40, 40), block=(8, 8))),  # one run
+    # and padded
+    (10**6, Case("wide window", heads=(3, 3), lengths=(37, 57), block=(5, 5), sums=True)),
+    (10**6, Case("window", heads=(2, 1), lengths=(31, 31), block=(4, 4), dtypes=HALF)),
+    (10**6, Case("window", heads=(2, 1), lengths=(31, 31), block=(4, 4), dtypes=DOUBLE)),
+    (10**6, Case("window", heads=(2, 2), lengths=(30, 30), block=(4, 4), widths=(6, 0))),
 ]
 
 
-@pytest.mark.parametrize("name, heads, queries, keys, side, scores", SHAPES)
-def test_local_attention_equals_the_dense_path_for_any_lengths_sides_and_runs(
-    name, heads, queries, keys, side, scores, monkeypatch
-):
+@pytest.mark.parametrize("scores, case", CASES)
+def test_local_attention_equals_dense_and_oracle(scores, case, monkeypatch):
     run_of(monkeypatch, scores)
-    mask, arguments = MASKS[name], operands_of((2, *heads, queries, keys))
-    assert local_of(mask, *arguments[:2], (side, side)) is not None
-    options = {"return_log_sum_exp": True} if heads[0] > 1 else {}
-    here = by_blocks(mask, *arguments, block=(side, side), **options)
-    assert_close(here, by_the_dense_path(mask, *arguments, **options), 2e-5)
+    case = case._replace(mask=MASKS[case.mask])
+    (heads, groups), (queries, keys) = case.heads, case.lengths
+    query, key, *_ = operands_of((2, heads, groups, queries, keys))
+    assert local_of(case.mask, query, key, case.block) is not None
+    check(case)
 
 
 @pytest.mark.parametrize("name", [*MASKS])
-def test_every_pair_that_the_mask_leaves_is_in_one_run_and_no_other_is(name, monkeypatch):
+def test_local_runs_hold_the_pairs_of_the_mask_and_no_other(name, monkeypatch):
     run_of(monkeypatch, 150)
     mask, queries, keys, side = MASKS[name], 41, 53, 4
     query, key, *_ = operands_of((2, 2, 1, queries, keys))
@@ -116,7 +129,7 @@ def test_every_pair_that_the_mask_leaves_is_in_one_run_and_no_other_is(name, mon
     np.testing.assert_array_equal(found, whole)
 
 
-def test_attention_is_local_where_the_mask_goes_by_distance_and_leaves_little():
+def test_local_attention_is_taken_under_narrow_masks_by_distance():
     def shape(mask, queries=4096, keys=4096, heads=2, groups=2, block=None, width=2):
         query, key = tf.zeros((1, heads, queries, width)), tf.zeros((1, groups, keys, 2))
         found = local_of(mask, query, key, block)
@@ -162,7 +175,7 @@ def test_attention_is_local_where_the_mask_goes_by_distance_and_leaves_little():
     ],
     ids=["graph", "XLA"],
 )
-def test_local_attention_in_a_graph_and_under_xla_with_a_batch_of_any_size(
+def test_local_attention_in_graph_of_unknown_batch_equals_dense(
     name, heads, sizes, block, jit, short_runs
 ):
     mask, arguments = MASKS[name], operands_of((2, *heads, *sizes))
@@ -180,28 +193,9 @@ def test_local_attention_in_a_graph_and_under_xla_with_a_batch_of_any_size(
         assert [x.shape for x in run(*empty)] == [empty[3].shape, *[x.shape for x in empty[:3]]]
 
 
-@pytest.mark.parametrize("mask", [MASKS["window"], masks.causal()], ids=["local", "plain"])
-def test_values_without_features(mask):
-    query, key, *_ = operands_of((2, 2, 2, 30, 30))
-    nothing = tf.zeros((2, 2, 30, 0))
-    output, *gradients = by_blocks(mask, query, key, nothing, nothing, block=(4, 4))
-    assert output.shape == nothing.shape and not np.any(gradients[0])
-
-
-@pytest.mark.parametrize("dtype, tolerance", [("float16", 4e-2), ("float64", 1e-12)])
-def test_local_attention_in_other_dtypes(dtype, tolerance):
-    mask, arguments = MASKS["window"], operands_of((2, 2, 1, 31, 31), dtype=dtype)
-    wide = [tf.cast(x, "float64") for x in arguments]
-    here = by_blocks(mask, *arguments, block=(4, 4))
-    assert all(x.dtype == dtype for x in here)
-    assert_close(here, by_the_dense_path(mask, *wide), tolerance)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("shift", [0.0, -30.0], ids=["overflow", "vanish"])
-def test_exponentials_of_local_attention_that_overflow_or_vanish_for_some_queries(
-    shift, short_runs
-):
+def test_local_attention_with_extreme_scores_equals_dense(shift, short_runs):
     mask, (query, key, value, upstream) = MASKS["window"], operands_of((1, 2, 2, 40, 40))
     # a feature of its own moves all scores of a query: beside the others a third of them vanishes
     if shift:
@@ -223,7 +217,7 @@ def test_exponentials_of_local_attention_that_overflow_or_vanish_for_some_querie
 
 
 @pytest.mark.slow
-def test_dropout_of_local_attention_is_the_same_both_ways_and_in_second_derivatives(short_runs):
+def test_local_dropout_is_the_same_in_all_derivatives(short_runs):
     mask, (query, key, value, upstream) = MASKS["window"], operands_of((2, 2, 2, 26, 26))
     score = score_functions.scaled_dot_product
     identity = tf.eye(26, batch_shape=[2, 2])
@@ -256,7 +250,7 @@ def test_dropout_of_local_attention_is_the_same_both_ways_and_in_second_derivati
     assert_close(here, penalty(by_hand), 1e-3)
 
 
-def test_no_two_blocks_of_local_attention_share_a_dropout_pattern(short_runs):
+def test_local_dropout_of_two_blocks_is_independent(short_runs):
     tokens, side = 144, 16
     x, identity = tf.zeros((2, 1, tokens, 2)), tf.eye(tokens, batch_shape=[2, 1])
     # a block sees all of its own keys and its neighbors', and some of the two beyond

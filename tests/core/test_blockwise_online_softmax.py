@@ -46,21 +46,21 @@ def assert_equals_the_oracle(scores, values, splits, tolerance=1e-5, dtype="floa
 
 
 @pytest.mark.parametrize("splits", [[], [3, 6, 9], [*range(1, KEYS)], [5, 5]], ids=str)
-def test_blocks_in_any_split_pool_as_the_oracle_does(splits):
+def test_online_softmax_in_any_split_equals_oracle(splits):
     assert_equals_the_oracle(*drawn(), splits)
 
 
-def test_float64_keeps_its_digits():
+def test_online_softmax_float64_keeps_its_digits():
     assert_equals_the_oracle(*drawn(), [3, 6, 9], 1e-13, "float64")
 
 
 @pytest.mark.parametrize("order", [1, -1], ids=["rising", "falling"])
-def test_a_maximum_that_rises_and_one_that_comes_first(order):
+def test_online_softmax_with_sorted_scores_equals_oracle(order):
     scores, values = drawn()
     assert_equals_the_oracle(np.sort(scores)[..., ::order], values, [2, 5, 7])
 
 
-def test_hidden_keys_weigh_exactly_nothing_whatever_block_they_are_in():
+def test_online_softmax_hidden_keys_weigh_nothing():
     scores, values = drawn()
     scores[..., :4] = HIDDEN  # a whole block, the first
     scores[..., 5:9:2] = HIDDEN
@@ -73,7 +73,7 @@ def test_hidden_keys_weigh_exactly_nothing_whatever_block_they_are_in():
 
 
 @pytest.mark.parametrize("splits", [[], [4, 8]], ids=["one block", "three"])
-def test_a_row_with_nothing_gives_zero_and_its_weights_come_back_as_zero(splits):
+def test_online_softmax_fully_masked_is_zero(splits):
     scores, values = drawn()
     scores[:, :, 1] = HIDDEN
     output, row_max, row_sum = pooled(scores, values, splits)
@@ -86,14 +86,14 @@ def test_a_row_with_nothing_gives_zero_and_its_weights_come_back_as_zero(splits)
 
 
 @pytest.mark.parametrize("by", [-1e30, -1e4, -200.0, 200.0, 1e4, 1e30])
-def test_scores_that_overflow_an_exponential_or_vanish(by):
+def test_online_softmax_with_extreme_scores_equals_oracle(by):
     scores, values = drawn()
     scores[:, :, ::2] += by
     assert_equals_the_oracle(scores, values, [4, 8], 1e-4)
 
 
 @pytest.mark.parametrize("size", [1.0, 1e38, -3.4e38, 1e-30])
-def test_values_as_large_as_a_float_can_be_pool_to_their_mean(size):
+def test_online_softmax_of_largest_values_is_their_mean(size):
     scores, values = drawn()
     values = np.clip(values, -1, 1) * size
     assert_equals_the_oracle(scores, values, [4, 8])
@@ -101,7 +101,7 @@ def test_values_as_large_as_a_float_can_be_pool_to_their_mean(size):
     np.testing.assert_allclose(pooled(0 * scores, same, [4, 8])[0] / size, 1.0, 1e-5)
 
 
-def test_a_nan_shows_in_its_row_and_in_no_other():
+def test_online_softmax_nan_stays_in_its_row():
     scores, values = drawn()
     scores[1, 2, 3, 5] = np.nan
     output, *_ = pooled(scores, values, [4, 8])
@@ -136,7 +136,7 @@ def compiled(rule, **options):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("rule", RULES)
-def test_scores_of_any_size_give_the_dense_result_and_gradients(rule):
+def test_streamed_extreme_scores_equal_dense(rule):
     function, (query, key, value) = problem(37, "dot", heads=(2, 2))
     for move in MOVES:
         arguments = [*moved(query, key, move), value]
@@ -147,7 +147,7 @@ def test_scores_of_any_size_give_the_dense_result_and_gradients(rule):
 
 
 @pytest.mark.slow
-def test_a_query_of_large_scores_changes_no_bit_of_its_neighbors():
+def test_streamed_query_of_large_scores_changes_no_bit_of_others():
     _, (query, key, value) = problem(43, "dot", heads=(2, 2))
     others = np.arange(T) != 6
     plain, beside = (
@@ -158,7 +158,7 @@ def test_a_query_of_large_scores_changes_no_bit_of_its_neighbors():
 
 
 @pytest.mark.slow
-def test_values_of_any_size_neither_vanish_nor_overflow():
+def test_streamed_values_of_any_size_equal_dense():
     function, (query, key, value) = problem(47, "dot", heads=(2, 2))
     for size, by in ((1e-30, 0), (1e15, 0), (1e38, 0), (1e-28, -8), (1e-31, -20), (1e30, 60)):
         arguments = [*moved(query, key, np.full(T, by)), tf.clip_by_value(value, -3.0, 3.0) * size]
@@ -167,7 +167,7 @@ def test_values_of_any_size_neither_vanish_nor_overflow():
         np.testing.assert_allclose(here / size, there / size, 2e-4, 2e-5)
 
 
-def test_a_sum_that_overflows_where_no_exponential_and_no_pooled_value_does():
+def test_streamed_sum_that_overflows_alone_is_exact():
     query, key = moved(
         tf.zeros((1, 1, 4, 3)), tf.zeros((1, 1, 9, 3)), np.full(4, 88.5)
     )  # exp(88.5) is 0.8 of the most
@@ -177,7 +177,7 @@ def test_a_sum_that_overflows_where_no_exponential_and_no_pooled_value_does():
 
 
 @pytest.mark.slow
-def test_scores_of_any_size_drop_the_same_weights():
+def test_streamed_extreme_scores_drop_the_same_weights():
     _, (query, key, value) = problem(53, "dot", heads=(2, 2))
     dropping = compiled("causal", dropout=0.4, seed=3)
     here, there = (

@@ -8,7 +8,14 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.helpers.blockwise import assert_close, blocks_of, both_ways, operands_of
+from tests.helpers.blockwise import (
+    Case,
+    assert_close,
+    blocks_of,
+    both_ways,
+    check,
+    operands_of,
+)
 from tfattn import attend, masks
 from tfattn.core import scores as score_functions
 from tfattn.core.engine import devices, sizes
@@ -24,7 +31,7 @@ def tiled(query, key, mask=None, block=None):
     return Tiling.of(query, key, score, mask, block, heads_independent=True)
 
 
-def test_run_time_lengths_fall_into_few_block_sizes():
+def test_tiling_of_run_time_lengths_has_few_block_sizes():
     sizes = []
 
     @tf.function(input_signature=[tf.TensorSpec((2, None, 256))])
@@ -39,7 +46,7 @@ def test_run_time_lengths_fall_into_few_block_sizes():
     assert block.experimental_get_tracing_count() == 1
 
 
-def test_a_narrow_mask_has_narrow_blocks_with_padding_too():
+def test_tiling_of_narrow_mask_has_narrow_blocks_with_padding_too():
     def columns(mask):
         return tiled(*[tf.zeros((2, 1, 4096, 8))] * 2, mask).columns
 
@@ -55,7 +62,7 @@ def test_a_narrow_mask_has_narrow_blocks_with_padding_too():
         assert columns(padding) == wide
 
 
-def test_the_tilings_of_products():
+def test_tiling_of_products_is_as_measured():
     """(shape of the queries, key heads, mask) to (rows, columns, chunk, heads, groups)."""
     narrow = masks.causal() & masks.window(300)
     for (shape, groups, mask), tiles in {
@@ -81,7 +88,7 @@ def test_the_tilings_of_products():
 
 
 # (heads, key heads, queries, keys) to (rows of the batch, heads, queries and keys) of a block.
-LENGTHS = [4, 0, 500, 131]
+LENGTHS = [4, 0, 131, 500]
 SIDE_BY_SIDE = {
     (2, 2, 520, 520): (1, 2, 260, 260),
     (2, 2, 256, 256): (2, 2, 256, 256),  # one block
@@ -98,15 +105,14 @@ RULES = {
 }
 
 
-def side_by_side(shape, rule, *arguments, path="streamed"):
-    """Output and gradients, of blocks of several heads or rows."""
-    if path == "streamed":
-        tiling = tiled(*arguments[:2], rule)
-        assert (tiling.chunk, tiling.heads, tiling.rows, tiling.columns) == SIDE_BY_SIDE[shape]
-        assert (tiling.query_blocks > 1 and tiling.key_blocks > 1) == (shape[2] > 256)
-    *arguments, upstream = arguments
-    score = score_functions.scaled_dot_product
-    return both_ways(score, arguments, rule, path, upstream=upstream, block=None)
+def checked(shape, rule):
+    """The fields of a case that has the tiling of `SIDE_BY_SIDE`."""
+    heads, groups, queries, keys = shape
+    tiling = tiled(tf.zeros((4, heads, queries, 4)), tf.zeros((4, groups, keys, 4)), rule)
+    assert (tiling.chunk, tiling.heads, tiling.rows, tiling.columns) == SIDE_BY_SIDE[shape]
+    assert (tiling.query_blocks > 1 and tiling.key_blocks > 1) == (queries > 256)
+    fields = {"lengths": (queries, keys), "widths": (4, 3), "batch": 4, "block": None}
+    return Case(rule, heads=(heads, groups), **fields)
 
 
 @pytest.mark.slow
@@ -115,44 +121,33 @@ def side_by_side(shape, rule, *arguments, path="streamed"):
     [*zip(SIDE_BY_SIDE, [*RULES, "padding", "padding & causal"], strict=True)],
     ids=str,
 )
-def test_blocks_side_by_side_equal_the_dense_path(shape, name):
-    arguments, rule = operands_of((4, *shape), (4, 3)), RULES[name]
-    here, there = (side_by_side(shape, rule, *arguments, path=x) for x in ("streamed", "dense"))
-    assert_close(here, there)
-    assert np.abs(there[0]).max() > 0.1
-
-
-@pytest.mark.slow
-def test_blocks_side_by_side_under_xla_where_the_run_tells_the_batch():
-    shape, rule = (2, 2, 521, 517), RULES["padding & causal"]
-    arguments = operands_of((4, *shape), (4, 3))
-
-    @tf.function(
-        input_signature=[tf.TensorSpec((None, *x.shape[1:])) for x in arguments], jit_compile=True
-    )
-    def here(*arguments):
-        return side_by_side(shape, rule, *arguments)
-
-    assert_close(here(*arguments), side_by_side(shape, rule, *arguments, path="dense"))
+def test_blocks_side_by_side_equal_dense(shape, name):
+    check(checked(shape, RULES[name]))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", [(2, 2, 521, 517), (1, 1, 521, 517)], ids=str)
-def test_what_is_broken_reaches_those_who_see_it_side_by_side(shape):
-    query, key, value, upstream = operands_of((4, *shape), (4, 3))
-    broken = np.arange(517)[None] >= np.array(LENGTHS)[:, None]  # (B, S), hidden from all
-    broken[2, 300] = True  # and one that some see
-    key, value = (tf.where(broken[:, None, :, None], np.nan, x) for x in (key, value))
-    arguments, rule = (query, key, value, upstream), RULES["padding & causal"]
-    here, there = (side_by_side(shape, rule, *arguments, path=x) for x in ("streamed", "dense"))
-    assert_close(here, there)
-    seen = np.isnan(here[0]).any((1, 3))
-    first = 300 + 521 - 517  # the last query stands at the last key
-    assert seen[2, first:].all() and seen.sum() == 521 - first
-    assert not np.any(here[0][1]) and not np.any(here[1][1])  # the row without keys
+def test_blocks_side_by_side_confine_nan_to_queries_that_see_it(shape):
+    case = checked(shape, RULES["padding & causal"])
+    check(case._replace(broken=np.nan, reached=True))
 
 
-def test_blocks_are_larger_where_no_cpu_computes(monkeypatch):
+@pytest.mark.slow
+def test_blocks_side_by_side_under_xla_with_unknown_batch_equal_dense():
+    shape, rule = (2, 2, 521, 517), RULES["padding & causal"]
+    checked(shape, rule)
+    arguments = operands_of((4, *shape), (4, 3))
+
+    def run(*arguments, path="streamed"):
+        score, (*operands, upstream) = score_functions.scaled_dot_product, arguments
+        return both_ways(score, operands, rule, path, upstream=upstream, block=None)
+
+    signature = [tf.TensorSpec((None, *x.shape[1:])) for x in arguments]
+    compiled = tf.function(run, input_signature=signature, jit_compile=True)
+    assert_close(compiled(*arguments), run(*arguments, path="dense"))
+
+
+def test_tiling_on_gpu_has_larger_blocks(monkeypatch):
     """A GPU has more threads, and no cache to fit into."""
     query = tf.zeros((16, 8, 8192, 16))
     scores = (
@@ -180,9 +175,7 @@ def test_blocks_are_larger_where_no_cpu_computes(monkeypatch):
     mask=st.sampled_from([None, masks.causal(), masks.window(50), masks.prefix(7)]),
 )
 @settings(max_examples=50, deadline=None)
-def test_steps_have_every_head_once_and_blocks_at_most_their_numbers(
-    batch, groups, repeats, lengths, mask
-):
+def test_tiling_drawn_has_every_head_once_and_bounded_blocks(batch, groups, repeats, lengths, mask):
     query, key = (
         tf.zeros((batch, groups * repeats, lengths[0], 1)),
         tf.zeros((batch, groups, lengths[1], 1)),
@@ -197,7 +190,7 @@ def test_steps_have_every_head_once_and_blocks_at_most_their_numbers(
     assert tiling.key_blocks * tiling.columns >= lengths[1]
 
 
-def test_any_other_score_has_two_steps_to_do_at_a_time():
+def test_tiling_of_other_scores_has_two_steps_at_least():
     scores = (additive.Additive(), block_scores.AnyScore(score_functions.dot_product, 4))
     for score, batch in itertools.product(scores, (2, 3, 8, 64)):
         tiling = Tiling.of(tf.zeros((batch, 2, 64, 8)), tf.zeros((batch, 2, 64, 8)), score)
@@ -205,7 +198,7 @@ def test_any_other_score_has_two_steps_to_do_at_a_time():
 
 
 @pytest.mark.slow
-def test_blocks_that_the_mask_rules_out_are_not_computed():
+def test_blocks_hidden_by_mask_are_not_computed():
     calls = []
 
     def counted(query, key):
@@ -243,7 +236,7 @@ def test_blocks_that_the_mask_rules_out_are_not_computed():
     assert blocks(masks.blocks(np.zeros((8, 8), bool), 8)) == 0
 
 
-def test_an_additive_block_is_cut_for_the_cores_that_the_process_may_use(monkeypatch):
+def test_additive_block_is_cut_for_cores_of_process(monkeypatch):
     monkeypatch.setattr("os.sched_getaffinity", lambda process: {0, 5, 6}, raising=False)
     monkeypatch.setattr("os.cpu_count", lambda: 64)
     rows = []
@@ -257,7 +250,7 @@ def test_an_additive_block_is_cut_for_the_cores_that_the_process_may_use(monkeyp
     assert rows == [20] * 3 and scores.shape == (1, 60, 5)
 
 
-def test_a_strip_of_an_additive_block_has_eight_queries_or_all():
+def test_additive_strip_has_eight_queries_or_all():
     for parts in ([8] * 8, [8, 9, 8, 9, 8, 9, 9], [8, 8], [15], [3]):
         x = tf.range(sum(parts))[None]
         strips = additive._strips(x, 8)
@@ -267,9 +260,7 @@ def test_a_strip_of_an_additive_block_has_eight_queries_or_all():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("heads, size", [(1, 1.0), (2, 60.0)], ids=["exponentials", "sigmoid"])
-def test_the_gradient_of_an_additive_block_comes_in_strips_that_add_up_to_the_whole(
-    size, heads, monkeypatch
-):
+def test_additive_gradient_in_strips_adds_up_to_the_whole(size, heads, monkeypatch):
     kernels = {name: getattr(additive, f"_compiled_{name}_vjp") for name in ("operand", "weight")}
     rows = {name: [] for name in kernels}
 

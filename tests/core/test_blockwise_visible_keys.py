@@ -72,20 +72,18 @@ def check(mask, tiling):
     columns=st.integers(1, 12),
 )
 @settings(max_examples=40, deadline=None)
-def test_what_is_skipped_is_hidden_and_what_is_full_is_visible_wherever_the_diagonal_passes(
-    name, queries, keys, rows, columns
-):
+def test_visible_keys_of_drawn_sizes_skip_only_hidden_blocks(name, queries, keys, rows, columns):
     check(RELATIVE[name], tiled(queries, keys, RELATIVE[name], (rows, columns)))
 
 
 @pytest.mark.parametrize("name", [name for name in MASKS if name != "none"])
-def test_what_any_mask_skips_is_hidden_and_what_it_calls_full_is_visible(name):
+def test_visible_keys_of_any_mask_skip_only_hidden_blocks(name):
     mask = mask_of(name, 3)
     check(mask, tiled(T, S, mask, (4, 6), batch=B))
 
 
 @pytest.mark.slow
-def test_any_mask_tells_the_same_where_the_run_alone_tells_the_sizes():
+def test_visible_keys_of_run_time_sizes_equal_static_ones():
     names = [name for name in MASKS if name != "none"]
     arrays = {
         name: [tf.constant(x) for x in MASKS[name].arrays(np.random.default_rng(3))]
@@ -96,10 +94,10 @@ def test_any_mask_tells_the_same_where_the_run_alone_tells_the_sizes():
         for name in names:
             mask, score = MASKS[name].rule(*arrays[name]), block_scores.Product(True)
             tiling = Tiling.of(query, key, score, mask, (4, 6), heads_independent=True)
-            for m, i, j in ((0, 0, 0), (tiling.head_steps, 2, 1)):
-                visible = VisibleKeys.of(mask, tiling, m, i)
-                ends = visible.first, visible.end, visible.full_low, visible.full_high
-                yield name, [*ends, visible.is_full(j), mask.on(tiling.grid(m, i, j))]
+            m, i, j = tiling.head_steps, 2, 1
+            visible = VisibleKeys.of(mask, tiling, m, i)
+            ends = visible.first, visible.end, visible.full_low, visible.full_high
+            yield name, [*ends, visible.is_full(j), mask.on(tiling.grid(m, i, j))]
 
     query, key = tf.zeros((B, 4, T, 3)), tf.zeros((B, 2, S, 3))
     unknown = tf.function(
@@ -116,7 +114,7 @@ def test_any_mask_tells_the_same_where_the_run_alone_tells_the_sizes():
             np.testing.assert_array_equal(this, that, err_msg=name)
 
 
-def test_all_that_can_be_skipped_or_full_is():
+def test_visible_keys_skip_all_that_can_be_skipped():
     for mask, counts in (
         (masks.causal(), (28, 28, 8)),
         (~masks.causal(), (28, 28, 8)),
@@ -128,7 +126,7 @@ def test_all_that_can_be_skipped_or_full_is():
 
 
 @pytest.mark.slow
-def test_of_a_plan_the_blocks_that_it_names_are_left_those_between_them_not():
+def test_visible_keys_of_plan_are_the_blocks_that_it_names():
     plan = np.array([[1, 0, 0, 1], [0, 0, 0, 0], [0, 1, 0, 0], [1, 1, 1, 1]], bool)
     mask = masks.blocks(plan, 16)
     assert tuple(check(mask, tiled(64, 64, mask, (8, 8)))) == (64 - 28, 24, 4)
@@ -142,14 +140,14 @@ def test_of_a_plan_the_blocks_that_it_names_are_left_those_between_them_not():
     assert check(either, tiled(64, 64, either, (8, 8)))[0] == 64 - (28 + 4)
 
 
-def test_a_window_and_a_prefix_have_a_hole_that_a_plan_tells():
+def test_visible_keys_of_window_and_prefix_have_a_hole_with_plan():
     rule = masks.causal() & (masks.window(8) | masks.prefix(8))
     planned = rule & masks.blocks(masks.plan(rule, 64, 64, 8), 8)
     assert check(rule, tiled(64, 64, rule, (8, 8)))[0] == 28
     assert check(planned, tiled(64, 64, planned, (8, 8)))[0] == 64 - (1 + 2 + 6 * 3)
 
 
-def test_without_a_mask_the_last_block_alone_may_be_partial():
+def test_visible_keys_without_mask_are_partial_in_last_block_alone():
     visible = VisibleKeys.of(None, tiled(8, 20, None, (8, 8)), 0, 0)
     assert (visible.first, visible.end) == (0, 3)
     assert [visible.is_full(j) for j in range(3)] == [True, True, False]
@@ -157,14 +155,14 @@ def test_without_a_mask_the_last_block_alone_may_be_partial():
     assert whole.is_full(tf.constant(1)) is True  # known of all blocks before the loop runs
 
 
-def test_what_the_run_tells_is_told_by_tensors():
+def test_visible_keys_of_run_time_padding_are_tensors():
     mask = masks.padding(tf.constant([11, 20]))
     visible = VisibleKeys.of(mask, tiled(8, 32, mask, (8, 8), batch=2), 0, 0)
     assert int(visible.first) == 0 and int(visible.end) == 2
     assert [bool(visible.is_full(j)) for j in range(2)] == [True, False]
 
 
-def test_the_masks_that_ask_for_nothing_but_distance():
+def test_relative_masks_are_those_by_distance_alone():
     for name in MASKS:
         mask = mask_of(name, 1)
         if mask is not None:
@@ -181,7 +179,7 @@ def test_the_masks_that_ask_for_nothing_but_distance():
     # the third is local attention, which asks once for all of it
     ids=["causal", "wide window", "window"],
 )
-def test_a_mask_is_asked_of_partial_blocks_alone(kind, arguments, partial):
+def test_mask_is_evaluated_for_partial_blocks_alone(kind, arguments, partial):
     heads, asked = 3, []
 
     class Counted(kind):
@@ -203,7 +201,7 @@ def test_a_mask_is_asked_of_partial_blocks_alone(kind, arguments, partial):
 
 
 @pytest.mark.slow
-def test_no_more_than_a_block_is_asked_of_a_mask_at_once():
+def test_mask_is_evaluated_for_no_more_than_a_block():
     inner, asked = mask_of("blocks by head", 3), []
 
     class Noted(masks.Mask):

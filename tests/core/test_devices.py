@@ -49,7 +49,7 @@ def fake_gpu():
 
 @pytest.mark.parametrize("path", ["dense", "streamed"])
 @pytest.mark.parametrize("name", MASKS)
-def test_a_mask_stays_on_the_device_of_what_it_hides(name, path):
+def test_mask_stays_on_the_device_of_what_it_hides(name, path):
     with fake_gpu() as tensor:
         x = tensor(1, 2, T, 8)
         bias = biases.alibi(2)
@@ -57,7 +57,7 @@ def test_a_mask_stays_on_the_device_of_what_it_hides(name, path):
         assert output.device.type == "cuda"
 
 
-def test_a_loss_stays_on_the_device_of_what_it_judges():
+def test_loss_stays_on_the_device_of_what_it_judges():
     import torch
 
     with fake_gpu() as tensor:

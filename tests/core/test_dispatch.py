@@ -57,13 +57,13 @@ def made(monkeypatch):
     ],
     ids=["no mask", "causal", "window", "fewer queries", "additive", "width of the value", "sums"],
 )
-def test_a_kernel_takes_products_under_a_causal_mask_or_none(fields, taken, monkeypatch):
+def test_kernel_of_backend_takes_products_under_causal_or_no_mask(fields, taken, monkeypatch):
     monkeypatch.setitem(fused._KERNELS, "tensorflow", lambda *_: True)
     x = tf.zeros((1, 2, 7, 4))
     assert fused.takes(call_of(**{"query": x, "value": x, "key": x, **fields})) == taken
 
 
-def test_attend_chooses_its_path_by_size(monkeypatch):
+def test_attend_path_follows_from_sizes(monkeypatch):
     monkeypatch.setattr(devices, "_has_bfloat16_products", lambda: False)
 
     def path(batch, heads, queries, keys, width=64, dtype="float32", **fields):
@@ -96,7 +96,7 @@ def test_attend_chooses_its_path_by_size(monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_graph_of_unknown_lengths_chooses_when_it_runs(monkeypatch):
+def test_attend_in_graph_of_unknown_lengths_chooses_at_run_time(monkeypatch):
     few = sizes.LEAST["cpu"]._replace(wide_numbers=2**18)
     monkeypatch.setitem(sizes.LEAST, "cpu", few)
     monkeypatch.setitem(sizes.BLOCKS, "cpu", sizes.BLOCKS["cpu"]._replace(keys=64))
@@ -119,6 +119,11 @@ def test_a_graph_of_unknown_lengths_chooses_when_it_runs(monkeypatch):
         assert max(blocks) <= longest
         assert length > longest or len(blocks) == 1  # streamed, the backward pass would ask again
         assert_close(here, run(*operands, path="dense"))
+    for rows, queries, keys in ((0, 5, 7), (1, 0, 7), (1, 5, 0)):
+        operands = [tf.ones((rows, length, 64)) for length in (queries, keys, keys)]
+        here, there = graph(*operands), run(*operands, path="dense")
+        assert [x.shape for x in here] == [x.shape for x in there]
+        assert_close(here, there)
 
 
 STREAMED, DENSE = (streamed, "run"), (dense, "run")
@@ -131,18 +136,19 @@ STREAMED, DENSE = (streamed, "run"), (dense, "run")
     [
         ("scaled dot", "causal", "square", [STREAMED, DENSE], False),
         ("additive by head", "window", "none", [STREAMED], True),
-        ("gaussian", "explicit by row", "by head and key", [STREAMED], True),
+        ("gaussian", "explicit by head", "by head and key", [STREAMED], True),
     ],
     ids=["graph", "xla additive", "xla explicit"],
 )
-def test_both_sides_of_a_choice_equal_the_dense_path(score, mask, bias, sides, jit, monkeypatch):
+def test_choice_of_paths_equals_dense_on_both_sides(score, mask, bias, sides, jit, monkeypatch):
     function, arguments = problem(61, score, bias=bias)
     arrays = [tf.constant(x) for x in MASKS[mask].arrays(np.random.default_rng(61))]
     learned = slice(3, len(arguments) - (bias != "none"))
 
     def both(arguments, arrays, path=None):
         rule = MASKS[mask].rule(*arrays)
-        return both_ways(function, arguments, rule, path, bias != "none", None)
+        options = {"biased": bias != "none", "block": None, "return_log_sum_exp": True}
+        return both_ways(function, arguments, rule, path, **options)
 
     signature = [tf.TensorSpec([n if n == D else None for n in x.shape]) for x in arguments]
     signature[learned] = [tf.TensorSpec(x.shape) for x in arguments[learned]]
@@ -155,13 +161,14 @@ def test_both_sides_of_a_choice_equal_the_dense_path(score, mask, bias, sides, j
             is_long = lambda call, _, least=least: tf.shape(call.query)[2] >= least  # noqa: E731
             patch.setattr(dispatch, "_is_long", is_long)
             other = DENSE if side is STREAMED else STREAMED
-            patch.setattr(*other, lambda call, *_, **__: 7.0 * call.query[..., :V])
+            wrong = lambda call, *_, **__: (7.0 * call.query[..., :V], call.query[..., 0])  # noqa: E731
+            patch.setattr(*other, wrong)
             graph = tf.function(both, input_signature=signature, jit_compile=jit)
             assert_close(graph(arguments, arrays), wanted)
 
 
 @pytest.mark.nightly  # TensorFlow builds this graph in more than a minute
-def test_a_choice_can_be_differentiated_twice(monkeypatch, made):
+def test_choice_of_paths_has_second_derivatives(monkeypatch, made):
     monkeypatch.setattr(dispatch, "_is_long", lambda call, _: tf.shape(call.query)[1] > 8)
     function, arguments = problem(71, heads=(1, 1))
     arguments = [x[:, 0] for x in arguments]
@@ -178,7 +185,7 @@ def test_a_choice_can_be_differentiated_twice(monkeypatch, made):
 
 
 @pytest.mark.slow
-def test_a_choice_that_was_saved_has_its_gradient(monkeypatch, tmp_path):
+def test_choice_of_paths_loaded_from_file_has_its_gradient(monkeypatch, tmp_path):
     monkeypatch.setattr(dispatch, "_is_long", lambda call, _: tf.shape(call.query)[2] >= 0)
     function, arguments = problem(73)
     unknown = [tf.TensorSpec((None, H, None, x.shape[-1])) for x in arguments]
@@ -207,28 +214,7 @@ def shared(*operands, **fields):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["none", "prefix | causal", "by head"])
-def test_calls_with_masks_of_one_kind_share_one_trace(kind, made):
-    score = score_functions.scaled_dot_product
-    for seed in (3, 5):
-        operands, mask = drawn(T, S, S, seed=seed), mask_of(kind, seed)
-
-        def run(attention, mask, operands=operands, **options):
-            def output(query, key, value):
-                return attention(query, value, key=key, score=score, mask=mask, **options)
-
-            output, gradients = tensors.both_ways(output, operands)
-            return [output, *gradients]
-
-        rule = None if mask is None else masks.every(mask)
-        here = run(shared, rule)
-        assert_close(here, run(attend, mask, path="dense"))
-    # forward, backward, and what no one has differentiated twice
-    assert [function.experimental_get_tracing_count() for function in made] == [1, 1, 0]
-
-
-@pytest.mark.slow
-def test_calls_with_masks_of_other_kinds_or_other_scores_share_nothing():
+def test_shared_calls_with_other_masks_or_scores_have_traces_of_their_own():
     x = tf.random.stateless_normal((1, 1, 6, 4), (1, 2))
     product = score_functions.dot_product
     rules = (None, masks.causal(), masks.window(2), masks.window(3), masks.padding([4]))
@@ -241,13 +227,13 @@ def test_calls_with_masks_of_other_kinds_or_other_scores_share_nothing():
 
 
 @pytest.mark.slow
-def test_layers_of_one_kind_share_one_trace(monkeypatch, made):
+def test_shared_layers_of_one_kind_have_one_trace(monkeypatch, made):
     monkeypatch.setattr(dispatch, "_is_long", lambda call, _: tf.shape(call.query)[2] > 0)
-    mask, operands = mask_of("padding", 3), drawn(T, S, S)
+    operands, rules = drawn(T, S, S), [mask_of("by head", seed) for seed in (3, 5)]
 
     def run(*operands, path=None):
         def twice(query, key, value):
-            for _ in range(2):
+            for mask in rules:
                 query = attend(query, value, key=key, mask=mask, path=path)
             return query
 
@@ -256,14 +242,15 @@ def test_layers_of_one_kind_share_one_trace(monkeypatch, made):
 
     graph = tf.function(run, input_signature=[tf.TensorSpec((None, H, None, D))] * 3)
     assert_close(graph(*operands), run(*operands, path="dense"))
+    # forward, backward, and what no one has differentiated twice
     assert [function.experimental_get_tracing_count() for function in made] == [1, 1, 0]
 
 
 @pytest.mark.slow
-def test_a_process_keeps_few_shared_traces(monkeypatch):
+def test_shared_traces_of_process_are_few(monkeypatch):
     monkeypatch.setattr(dispatch, "_is_long", lambda call, _: tf.shape(call.query)[2] > 0)
     monkeypatch.setattr(sizes, "SHARED_CALLS", 2)
-    for size in (2, 3, 4, 3):
+    for size in (2, 3, 4):
         graph = tf.function(lambda x: attend(x, x, mask=masks.causal()))
         x = tf.random.stateless_normal((1, 6, size), (1, 2))
         specs = graph.get_concrete_function(tf.TensorSpec((1, None, size)))
@@ -272,7 +259,7 @@ def test_a_process_keeps_few_shared_traces(monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_mask_of_ones_own_is_not_shared(monkeypatch, made):
+def test_custom_mask_is_not_shared(monkeypatch, made):
     monkeypatch.setattr(dispatch, "_is_long", lambda call, _: tf.shape(call.query)[2] > 0)
 
     class Even(masks.Mask):
@@ -288,7 +275,7 @@ def test_a_mask_of_ones_own_is_not_shared(monkeypatch, made):
 
 
 @pytest.mark.slow
-def test_a_transformer_trains_with_the_causal_skip_without_being_told(monkeypatch):
+def test_transformer_by_default_trains_with_causal_skip(monkeypatch):
     few = sizes.LEAST["cpu"]._replace(pairs=64**2, scores=64**2, unmasked_scores=64**2)
     monkeypatch.setitem(sizes.LEAST, "cpu", few)
     small = sizes.BLOCKS["cpu"]._replace(keys=32, scores=32**2)
@@ -325,7 +312,7 @@ class OverOnes(keras.layers.Layer):
         return self.decoder(ids, keras.ops.ones((2, 64, 8)))
 
 
-def test_weights_come_from_the_dense_path_alone():
+def test_weights_with_streamed_path_are_refused():
     x = np.ones((1, 2, 3), "float32")
     with pytest.raises(ValueError, match="`path` must be 'dense'"):
         attend(x, x, path="streamed", return_weights=True)

@@ -11,7 +11,7 @@ ONES = np.ones((101, 103, 97), "float32")
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.001, 0.15, 0.5, 0.999])
-def test_the_rate_is_met_and_the_expected_sum_stays(rate):
+def test_dropout_meets_rate_and_keeps_expected_sum(rate):
     output = np.asarray(Dropout(rate, seed=3)(ONES, training=True))
     dropped, kept = np.mean(output == 0), output[output != 0]
     # To within a fiftieth, and what chance adds to a million features.
@@ -22,7 +22,7 @@ def test_the_rate_is_met_and_the_expected_sum_stays(rate):
     assert abs(output.mean() - 1) < 5 * np.sqrt(rate / (1 - rate) / ONES.size)
 
 
-def test_features_are_dropped_independently():
+def test_dropout_of_features_is_independent():
     rate = 0.3
     dropped = np.asarray(Dropout(rate, seed=5)(ONES, training=True)).reshape(-1) == 0
     # Neighbors come out of one random word.
@@ -31,7 +31,7 @@ def test_features_are_dropped_independently():
         assert abs(both - dropped.mean() ** 2) < 5 * np.sqrt(0.09 * 0.91 / dropped.size)
 
 
-def test_calls_differ_and_a_seed_repeats_them():
+def test_dropout_differs_by_call_and_repeats_by_seed():
     first, again = Dropout(0.3, seed=7), Dropout(0.3, seed=7)
     outputs = [np.asarray(first(ONES[0], training=True)) for _ in range(2)]
     assert np.any(outputs[0] != outputs[1])
@@ -39,14 +39,14 @@ def test_calls_differ_and_a_seed_repeats_them():
         np.testing.assert_array_equal(again(ONES[0], training=True), output)
 
 
-def test_the_gradient_goes_where_the_output_does():
+def test_dropout_gradient_equals_output_of_ones():
     output, (gradient,) = both_ways(lambda x: Dropout(0.3)(x, training=True), [ONES[0]])
     np.testing.assert_array_equal(gradient, output)
 
 
 @pytest.mark.tensorflow
 @pytest.mark.slow
-def test_unknown_shapes_and_sizes_that_no_word_divides():
+def test_dropout_of_unknown_shape_under_xla_keeps_sizes():
     layer = Dropout(0.3, seed=1)
     run = tf.function(
         lambda x: layer(x, training=True),
@@ -60,13 +60,13 @@ def test_unknown_shapes_and_sizes_that_no_word_divides():
     assert np.any(output == 0) and np.any(output != 0)
 
 
-def test_half_precision_stays_half():
+def test_dropout_in_bfloat16_stays_bfloat16():
     output = Dropout(0.5, dtype="mixed_bfloat16")(ONES[0], training=True)
     assert dtype_of(output) == "bfloat16"
     assert set(np.unique(numpy(output))) == {0.0, 2.0}
 
 
-def test_everything_else_is_kerass():
+def test_dropout_otherwise_equals_keras():
     layer = Dropout(0.3)
     np.testing.assert_array_equal(layer(ONES[0]), ONES[0])
     np.testing.assert_array_equal(Dropout(0.0)(ONES[0], training=True), ONES[0])
@@ -75,7 +75,7 @@ def test_everything_else_is_kerass():
     assert isinstance(layer, keras.layers.Dropout)
 
 
-def test_a_rate_of_one_drops_everything():
+def test_dropout_at_rate_one_is_zero():
     try:
         keras.layers.Dropout(1.0)(ONES[0], training=True)
     except ValueError:

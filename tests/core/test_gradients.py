@@ -23,14 +23,9 @@ IDS = np.array([[4, 5, 6, 3, 0]] * 3, "int32")
 SIZES = {"num_layers": 1, "width": 12, "num_heads": 3, "hidden_dim": 7}
 
 
-def attended(path):
+def attended():
     layer = tfattn.MultiHeadAttention(3, 4, sliding_window=2)
-
-    def call(x):
-        with tfattn.path(path):
-            return layer(x, x)
-
-    return call, TOKENS
+    return lambda x: layer(x, x), TOKENS
 
 
 def biased():
@@ -76,8 +71,7 @@ def diverged():
 
 
 CALLS = {
-    "a choice of paths": lambda: attended(None),
-    "streamed": lambda: attended("streamed"),
+    "a choice of paths": attended,  # which holds the streamed one
     "a bias that is broadcast": biased,
     "a norm": normalized,
     "a loss": lost,
@@ -88,7 +82,7 @@ CALLS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CALLS)
-def test_a_graph_goes_with_its_function(name):
+def test_graph_without_function_is_freed(name):
     call, inputs = CALLS[name]()
 
     def gradient(x):
@@ -109,7 +103,7 @@ def test_a_graph_goes_with_its_function(name):
 
 
 @pytest.mark.slow
-def test_models_that_are_trained_searched_and_gone_leave_nothing():
+def test_model_trained_and_searched_leaves_no_graph():
     def alive():
         gc.collect()
         gc.collect()
@@ -126,7 +120,7 @@ def test_models_that_are_trained_searched_and_gone_leave_nothing():
     assert counts[0] == counts[1], counts
 
 
-def test_a_gradient_within_a_graph_is_that_of_ones_own():
+def test_custom_gradient_in_graph_equals_eager():
     @custom_gradient
     def doubled(x, y):
         return x * y, lambda *arguments, upstream=None: (2.0 * arguments[-1], 3.0 * arguments[-1])
@@ -142,14 +136,14 @@ def test_a_gradient_within_a_graph_is_that_of_ones_own():
     assert [float(g) for g in gradients(x, y)] == [float(g) for g in graph(x, y)] == [2.0, 3.0]
 
 
-def test_no_module_makes_gradients_that_stay():
+def test_custom_gradient_is_made_in_one_module():
     room = pathlib.Path(tfattn.__file__).parent
     plain = re.compile(r"\b(tf|ops)\.custom_gradient\(|@(tf|ops)\.custom_gradient")
     makers = [p.name for p in room.rglob("*.py") if plain.search(p.read_text("utf-8"))]
     assert makers == ["_gradients.py"]
 
 
-def test_where_tensorflow_keeps_gradients_elsewhere_they_stay_there(monkeypatch):
+def test_custom_gradient_with_other_registry_stays_registered(monkeypatch):
     from tensorflow.python.framework import ops as framework
 
     class Elsewhere:

@@ -3,6 +3,9 @@
 import numpy as np
 import pytest
 
+from tests.helpers.tensors import as_tensor, both_ways, numpy
+from tfattn import attend, masks
+from tfattn.core import scores as score_functions
 from tfattn.core.guard import guard, zero_hidden, zero_nonfinite_padding
 
 B, H, G, T, S, D, V = 2, 6, 3, 5, 7, 11, 13
@@ -15,7 +18,7 @@ def tokens(heads, length, width, seed=1):
 
 @pytest.mark.parametrize("heads", [None, G], ids=["three axes", "four axes"])
 @pytest.mark.parametrize("broken", [np.nan, np.inf, -np.inf, 3e38])
-def test_a_token_that_no_query_may_see_becomes_zeros_whatever_it_holds(heads, broken):
+def test_guard_hidden_token_becomes_zeros_whatever_it_holds(heads, broken):
     x, seen = tokens(heads, S, D), np.ones((B, S), bool)
     seen[0, 2] = seen[1, 5] = False
     clean = x.copy()
@@ -27,7 +30,7 @@ def test_a_token_that_no_query_may_see_becomes_zeros_whatever_it_holds(heads, br
 
 
 @pytest.mark.parametrize("heads", [None, G], ids=["three axes", "four axes"])
-def test_what_is_seen_in_every_row_may_be_told_by_one_row(heads):
+def test_guard_visible_tokens_of_all_rows_may_come_as_one_row(heads):
     x, seen = tokens(heads, S, D), np.arange(S)[None] != 4
     found = np.asarray(zero_hidden(x, seen))
     assert np.all(found[..., 4, :] == 0)
@@ -35,7 +38,7 @@ def test_what_is_seen_in_every_row_may_be_told_by_one_row(heads):
 
 
 @pytest.mark.parametrize("broken", [np.nan, np.inf, -np.inf])
-def test_padding_of_queries_that_is_broken_becomes_zeros_and_the_rest_stays(broken):
+def test_guard_nonfinite_padding_becomes_zeros_and_the_rest_stays(broken):
     x, mask = tokens(None, T, D), np.ones((B, T), bool)
     mask[0, 3] = mask[1, 2] = False
     x[0, 3, 4] = x[1, 1, 4] = broken  # padding, and a token that counts
@@ -63,7 +66,7 @@ def guarded(heads, key, value, visible):
 @pytest.mark.parametrize("heads", [None, G], ids=["three axes", "four axes"])
 @pytest.mark.parametrize("broken", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("which", ["key", "value"])
-def test_a_broken_token_becomes_zeros_and_each_query_that_may_see_it_nan(which, broken, heads):
+def test_guard_broken_token_makes_queries_that_see_it_nan(which, broken, heads):
     key, value = tokens(heads, S, D, 3), tokens(heads, S, V, 4)
     there = {"key": key, "value": value}[which]
     there[0, ..., 2, 6] = broken
@@ -90,7 +93,7 @@ def test_a_broken_token_becomes_zeros_and_each_query_that_may_see_it_nan(which, 
     assert kept.shape == key[..., :1].shape and kept.sum() == kept.size - kept[0, ..., 2, 0].size
 
 
-def test_a_token_that_is_broken_in_one_head_alone_poisons_all_heads_and_keeps_the_others_numbers():
+def test_guard_token_broken_in_one_head_makes_all_heads_nan():
     key, value = tokens(G, S, D, 3), tokens(G, S, V, 4)
     key[0, 1, 2] = np.nan
     query, (new_query, new_key, new_value, _, kept), asked = guarded(
@@ -105,7 +108,7 @@ def test_a_token_that_is_broken_in_one_head_alone_poisons_all_heads_and_keeps_th
 
 
 @pytest.mark.parametrize("heads", [None, G], ids=["three axes", "four axes"])
-def test_what_is_finite_stays_bit_by_bit_however_large(heads):
+def test_guard_finite_tokens_stay_bit_by_bit(heads):
     key, value = tokens(heads, S, D, 3), tokens(heads, S, V, 4)
     key[:, ..., 2, :], value[:, ..., 3, :] = 3e38, -3e38
     query, (new_query, new_key, new_value, poisoned, kept), _ = guarded(
@@ -114,3 +117,38 @@ def test_what_is_finite_stays_bit_by_bit_however_large(heads):
     for new, old in ((new_query, query), (new_key, key), (new_value, value)):
         np.testing.assert_array_equal(new, old)
     assert kept.all() and not poisoned.any()
+
+
+SCORES = {"dot": score_functions.scaled_dot_product, "additive": score_functions.additive}
+
+
+@pytest.mark.parametrize("path", ["dense", "streamed"])
+@pytest.mark.parametrize("score", SCORES)
+def test_token_hidden_by_joined_masks_that_overflows_reaches_no_gradient(score, path):
+    """No query sees key 2 of the first row, but neither mask hides it from all of them."""
+    rng = np.random.default_rng(7)
+    lengths = np.array([[3, 3, 2, 2, 2], [3, 5, 4, 4, 5]])
+    mask = masks.causal() & masks.padding(lengths)
+    tokens = [rng.normal(size=(2, 5, 3)).astype("float32") for _ in range(3)]
+    parameters = [rng.normal(size=(3, 1)).astype("float32")] if score == "additive" else []
+
+    def gradients(number):
+        query, key, value = (np.copy(x) for x in tokens)
+        key[0, 2], value[0, 2] = number, number
+
+        def call(query, key, value, *parameters):
+            return attend(
+                query,
+                value,
+                key=key,
+                score=SCORES[score],
+                parameters=parameters,
+                mask=mask,
+                path=path,
+            )
+
+        output, found = both_ways(call, [as_tensor(x) for x in (query, key, value, *parameters)])
+        return output, *found
+
+    for found, wanted in zip(gradients(3e38), gradients(0.0), strict=True):
+        np.testing.assert_allclose(numpy(found), numpy(wanted), rtol=1e-5, atol=1e-6)

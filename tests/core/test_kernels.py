@@ -20,33 +20,32 @@ def log_kernel(name, u):
     return np.asarray(kernels.get(name)(as_tensor(np.square(u), "float32")), "float64")
 
 
-def test_every_kernel_has_a_textbook_form():
-    assert kernels.names() == sorted(TEXTBOOK)
+def test_kernels_all_have_a_textbook_form():
+    assert kernels.names() == kernel_regression.kernels.names() == sorted(TEXTBOOK)
     assert set(kernels.names()) <= set(kernels.__all__)
 
 
 @pytest.mark.parametrize("name", TEXTBOOK)
-def test_the_exponential_is_the_textbook_kernel(name):
+def test_kernel_equals_the_textbook_form(name):
     np.testing.assert_allclose(
         np.exp(log_kernel(name, DISTANCES)), TEXTBOOK[name](DISTANCES), atol=3e-6
     )
     far = log_kernel(name, np.array([1.001, 2.0, 1e9, 1e18]))
     assert np.all(far == -np.inf) if name in COMPACT else np.isfinite(far).all()
     assert np.isnan(log_kernel(name, np.array([np.nan])))
-
-
-@pytest.mark.parametrize("name", TEXTBOOK)
-def test_a_kernel_tells_its_support_and_has_the_same_in_numpy(name):
     assert kernels.support(name) == (1.0 if name in COMPACT else np.inf)
     assert kernel_regression.kernels.get(name).support == kernels.support(kernels.get(name))
-    assert kernel_regression.kernels.names() == kernels.names()
 
 
-def test_a_kernel_of_ones_own_does_not_tell_its_support():
-    assert kernels.support(lambda squared: -squared) is None
+def test_kernel_of_ones_own_is_taken_and_has_no_known_support():
+    def mine(squared):
+        return -squared
+
+    assert kernels.get(mine) is mine and kernels.support(mine) is None
+    assert kernels.get("gaussian") is kernels.gaussian
 
 
-def test_the_edge_belongs_to_the_boxcar_alone():
+def test_kernel_at_its_edge_is_zero_but_for_the_boxcar():
     at_edge = {name: float(np.exp(log_kernel(name, np.array(1.0)))) for name in COMPACT}
     assert at_edge.pop("boxcar") == 1.0
     assert set(at_edge.values()) == {0.0}
@@ -54,7 +53,7 @@ def test_the_edge_belongs_to_the_boxcar_alone():
 
 
 @pytest.mark.parametrize("name", TEXTBOOK)
-def test_gradients_are_finite_everywhere_and_right_inside(name):
+def test_kernel_gradient_is_finite_everywhere_and_right_inside(name):
     squared = np.array([0.0, 1e-12, 0.09, 0.49, 1.0, 2.0, 1e9], "float32")
 
     def functional(squared):
@@ -78,21 +77,12 @@ def test_gradients_are_finite_everywhere_and_right_inside(name):
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", FLOAT64])
-def test_kernels_keep_the_dtype_of_their_distances(dtype):
+def test_kernels_keep_the_dtype_of_distances(dtype):
     for name, textbook in TEXTBOOK.items():
         logs = kernels.get(name)(as_tensor([0.0, 0.25, 4.0], dtype))
         assert dtype_of(logs) == dtype
         wanted, tolerance = textbook(np.array([0.0, 0.5, 2.0])), 1e-2 if "16" in dtype else 3e-6
         np.testing.assert_allclose(np.exp(np.asarray(logs, "float64")), wanted, atol=tolerance)
-
-
-def test_get_gives_back_a_function():
-    assert kernels.get("gaussian") is kernels.gaussian
-
-    def mine(squared):
-        return -squared
-
-    assert kernels.get(mine) is mine
 
 
 @keras.saving.register_keras_serializable("test_kernels")
@@ -104,7 +94,7 @@ def quartic(squared):
 
 
 @pytest.mark.parametrize("kernel", ["triangular", kernels.epanechnikov, quartic])
-def test_a_layer_comes_back_with_its_kernel(kernel):
+def test_kernel_of_a_layer_comes_back_from_its_config(kernel):
     layer = tfattn.NadarayaWatson(kernel, bandwidth=2.0)
     config = keras.saving.serialize_keras_object(layer)
     back = keras.saving.deserialize_keras_object(config)
@@ -113,7 +103,7 @@ def test_a_layer_comes_back_with_its_kernel(kernel):
     assert isinstance(config["config"]["kernel"], str) == (kernel is not quartic)
 
 
-def test_a_kernel_of_ones_own_pools_like_its_formula():
+def test_kernel_of_ones_own_pools_like_its_formula():
     x = np.linspace(0, 3, 7)
     points = x.astype("float32").reshape(1, 7, 1)
     output = tfattn.NadarayaWatson(quartic, bandwidth=1.3)(points, points**2, points)
@@ -122,7 +112,7 @@ def test_a_kernel_of_ones_own_pools_like_its_formula():
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_slopes_in_half_precision_are_those_of_float32(dtype):
+def test_kernels_in_half_precision_have_the_slopes_of_float32(dtype):
     for name in TEXTBOOK:
         squared = ops.cast(as_tensor([0.0, 1e-6, 0.25, 0.99, 0.9995, 1.0, 1.01]), dtype)
         (logs, (slope,)), (wanted, (steep,)) = (

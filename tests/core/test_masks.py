@@ -1,4 +1,7 @@
-"""Mask objects against plain NumPy, whole and block by block."""
+"""Mask objects against plain NumPy, whole and block by block.
+
+Masks joined at random, in any rectangle: `test_properties.py`.
+"""
 
 import ast
 import inspect
@@ -7,11 +10,10 @@ import pathlib
 import keras
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import tfattn
 from tests import reference
+from tests.helpers.properties import check_hooks, covered
 from tests.helpers.tensors import as_tensor, tf
 from tfattn import masks
 from tfattn.core import trees
@@ -90,161 +92,60 @@ RULES = {
     ),
 }
 
-# A mask and its visible pairs, joined with a causal mask.
-JOINS = {
-    "it alone": (lambda mask: mask, lambda seen, causal: seen),
-    "not it": (lambda mask: ~mask, lambda seen, causal: ~seen),
-    "it and causal": (lambda mask: mask & masks.causal(), lambda seen, causal: seen & causal),
-    "causal or not it": (lambda mask: masks.causal() | ~mask, lambda seen, causal: causal | ~seen),
-}
+
+@pytest.mark.parametrize("name", RULES)
+def test_mask_of_each_kind_equals_its_definition(name):
+    mask, expected = RULES[name]
+    causal = reference.causal(T, S)
+    np.testing.assert_array_equal(spread(dense(mask)), spread(expected))
+    config = keras.saving.serialize_keras_object(~mask & masks.causal())
+    left, right = (config["config"][side] for side in ("left", "right"))
+    written = [x["registered_name"] for x in (config, left, right, left["config"]["inner"])]
+    inner = type(mask).__name__  # names that files keep
+    assert written == [f"tfattn>masks.{x}" for x in ("_Both", "_Not", "causal", inner)]
+    copy = keras.saving.deserialize_keras_object(config)
+    np.testing.assert_array_equal(spread(dense(copy)), ~spread(expected) & causal)
+    tensors, structure = trees.flatten(masks.causal() & ~mask | mask)
+    assert trees.is_shareable(structure)
+    assert hash(structure) == hash(trees.flatten(masks.causal() & ~mask | mask)[1])
+    further = iter([*tensors, "the next"])
+    again = trees.unflatten(structure, further)
+    assert next(further) == "the next"  # it takes its own tensors and no others
+    np.testing.assert_array_equal(spread(dense(again)), causal | spread(expected))
+
+
+def test_mask_in_a_file_keeps_its_names():
+    ids, other = [[0, 0, 1]], [[0, 1, 3]]
+    for mask, config in (
+        (masks.causal(), {}),
+        (masks.window(2), {"size": 2}),
+        (masks.padding([3, 0]), {"valid_lens": [3, 0]}),
+        (masks.prefix([1, 4]), {"length": [1, 4]}),
+        (masks.segments(ids, other), {"query_segments": ids, "key_segments": other}),
+        (masks.explicit([[True, False]]), {"mask": [[True, False]]}),
+    ):
+        assert mask.get_config() == config
 
 
 @pytest.mark.parametrize("name", RULES)
-def test_rule_equals_its_definition(name):
+def test_mask_hooks_of_each_kind_agree_with_the_mask(name):
     mask, expected = RULES[name]
-    np.testing.assert_array_equal(spread(dense(mask)), spread(expected))
-    copy = keras.saving.deserialize_keras_object(
-        keras.saving.serialize_keras_object(~mask & masks.causal())
-    )
-    np.testing.assert_array_equal(spread(dense(copy)), ~spread(expected) & reference.causal(T, S))
+    for start in range(T):
+        for queries in range(1, T - start + 1):
+            columns = (1, 2, 3, S, S + 2)[(start + queries) % 5]
+            check_hooks(mask, spread(expected), start, queries, columns)
+        check_hooks(~mask, ~spread(expected), start, T - start, 2)
 
 
-@pytest.mark.slow
-@settings(deadline=None)
-@given(
-    name=st.sampled_from(sorted(RULES)),
-    start=st.tuples(st.integers(0, T - 1), st.integers(0, S - 1)),
-    sides=st.tuples(st.integers(1, T), st.integers(1, S)),
-    known=st.booleans(),
-)
-def test_a_rectangle_may_begin_anywhere_and_reach_beyond_the_square(name, start, sides, known):
-    mask, expected = RULES[name]
-    begin = start if known else [as_tensor(x, "int32") for x in start]
-    block = spread(mask.on(masks.Grid(T, S, *begin, *sides)), *sides)
-    inside = spread(expected)[..., start[0] : start[0] + sides[0], start[1] : start[1] + sides[1]]
-    np.testing.assert_array_equal(block[..., : inside.shape[-2], : inside.shape[-1]], inside)
-
-
-def test_a_rectangle_whose_side_divides_the_square_may_reach_beyond_it():
+def test_mask_rectangle_that_divides_the_matrix_may_reach_beyond_it():
     block = np.asarray(masks.explicit(np.eye(12, dtype=bool)).on(masks.Grid(12, 12, 10, 0, 4, 12)))
     np.testing.assert_array_equal(block[:2], np.eye(12, dtype=bool)[10:])
 
 
-@pytest.mark.slow
-@settings(deadline=None)
-@given(st.sampled_from(sorted(RULES)), st.sampled_from(sorted(RULES)))
-def test_rules_join_as_sets(left, right):
-    (a, in_a), (b, in_b) = RULES[left], RULES[right]
-    in_a, in_b = spread(in_a), spread(in_b)
-    np.testing.assert_array_equal(spread(dense(a & b)), in_a & in_b)
-    np.testing.assert_array_equal(spread(dense(a | b)), in_a | in_b)
-    np.testing.assert_array_equal(spread(dense(~a)), ~in_a)
-    np.testing.assert_array_equal(spread(dense(~(a | ~b))), ~in_a & in_b)
-    for mask, inside in ((a & b, in_a & in_b), (a | b, in_a | in_b)):
-        seen = hooks.seen_keys(mask, T, S)
-        if seen is not None:  # a key that some query sees is never called padding
-            assert np.all(np.broadcast_to(np.asarray(seen), (B, S)) | ~inside.any(axis=(1, 2)))
-
-
-def test_padding_is_known_without_the_square():
-    np.testing.assert_array_equal(
-        RULES["padding"][0].seen_keys(T, S), np.arange(S) < np.array([[3], [0]])
-    )
-    joined = masks.causal() & masks.padding(np.array([3, 0]))
-    np.testing.assert_array_equal(joined.seen_keys(T, S), np.arange(S) < np.array([[3], [0]]))
-
-
-def test_array_joins_from_either_side():
-    array = np.zeros((T, S), bool)
-    array[:, 0] = True
-    for mask in (masks.causal() & array, array & masks.causal()):
-        np.testing.assert_array_equal(dense(mask), reference.causal(T, S) & array)
-    np.testing.assert_array_equal(dense(array | masks.causal()), reference.causal(T, S) | array)
-
-
-def test_mask_with_heads_joins_one_without():
-    heads = np.random.default_rng(0).random((B, 3, T, S)) < 0.5
-    joined = dense(masks.explicit(heads) & masks.padding(np.array([3, 5])))
-    np.testing.assert_array_equal(joined, heads & reference.padding([3, 5], S)[:, None])
-
-
-def test_positions_line_up_at_the_end():
+def test_mask_positions_line_up_at_the_end():
     np.testing.assert_array_equal(dense(masks.causal(), 2, 5), [[1, 1, 1, 1, 0], [1, 1, 1, 1, 1]])
     np.testing.assert_array_equal(dense(masks.causal(), 3, 2), [[0, 0], [1, 0], [1, 1]])
     np.testing.assert_array_equal(dense(masks.window(1), 5, 5), np.eye(5, dtype=bool))
-
-
-# as in files saved when all masks were in one module
-SAVED = [
-    ("causal", {}, reference.causal(T, S)),
-    ("window", {"size": 2}, reference.window(2, T, S)),
-    ("padding", {"valid_lens": [3, 0]}, reference.padding([3, 0], S)),
-    ("prefix", {"length": [1, 4]}, reference.padding([1, 4], S)),
-    (
-        "segments",
-        {"query_segments": [[0, 0, 1, 1, 2]], "key_segments": [[0, 0, 0, 1, 1, 1, 3]]},
-        reference.segments([[0, 0, 1, 1, 2]], [[0, 0, 0, 1, 1, 1, 3]]),
-    ),
-    ("explicit", {"mask": np.tri(T, S, dtype=bool).tolist()}, np.tri(T, S, dtype=bool)),
-]
-
-
-def saved(name, config):
-    module, registered = "tfattn.core.masks", f"tfattn>masks.{name}"
-    return {
-        "module": module,
-        "class_name": name,
-        "config": config,
-        "registered_name": registered,
-    }
-
-
-@pytest.mark.parametrize(("name", "config", "expected"), SAVED, ids=[row[0] for row in SAVED])
-def test_saved_masks_of_every_name_load(name, config, expected):
-    inner = saved(name, config)
-    negated = saved("_Not", {"inner": inner})
-    causal, seen = reference.causal(T, S), spread(expected)
-    for kind, both in (("_Both", ~seen & causal), ("_Either", ~seen | causal)):
-        pair = saved(kind, {"left": negated, "right": saved("causal", {})})
-        np.testing.assert_array_equal(
-            spread(dense(keras.saving.deserialize_keras_object(pair))), both
-        )
-        written = keras.saving.serialize_keras_object(keras.saving.deserialize_keras_object(pair))
-        assert written["registered_name"] == pair["registered_name"]
-        assert written["config"]["left"]["config"]["inner"]["config"] == config
-
-
-def covered(bounds, size=S):
-    low, high = (int(end) for end in bounds)
-    return (np.arange(size) >= low) & (np.arange(size) < high)
-
-
-@pytest.mark.parametrize("join", JOINS)
-@pytest.mark.parametrize("name", RULES)
-def test_hooks_tell_the_truth_about_the_mask(name, join):
-    (mask, expected), (joined, seen_of) = RULES[name], JOINS[join]
-    mask = joined(mask)
-    seen = spread(seen_of(spread(expected), reference.causal(T, S)))
-    for start in range(T):
-        for queries in range(1, T - start + 1):
-            grid = masks.Grid(T, S, start, 0, queries, S)
-            here = seen[:, :, start : start + queries]
-            assert not here[..., ~covered(hooks.key_bounds(mask, grid))].any()
-            assert here[..., covered(hooks.full_bounds(mask, grid))].all()
-            assert here.any(axis=2).sum(-1).max() <= hooks.max_keys(mask, grid) <= S
-            for columns in (1, 2, 3, S, S + 2):
-                blocks = hooks.seen_blocks(mask, grid, columns)
-                if blocks is not None:
-                    assert blocks.shape == (-(-S // columns),)
-                    assert not here[..., ~np.repeat(blocks, columns)[:S]].any()
-    some, common = hooks.seen_keys(mask, T, S), hooks.common_keys(mask, T, S)
-    if some is not None:
-        assert np.all(np.broadcast_to(some, (B, S)) | ~seen.any(axis=(1, 2)))
-    if common is not None:
-        assert np.all(~np.broadcast_to(common, (B, S)) | seen.all(axis=(1, 2)))
-    if hooks.is_relative(mask):
-        beyond = np.asarray(mask.on(masks.Grid(T, S, 0, 0, T + 3, S + 3)))
-        np.testing.assert_array_equal(beyond[1:, 1:], beyond[:-1, :-1])
 
 
 # Masks with exact hooks for the keys that no query sees, and that every query sees.
@@ -261,50 +162,50 @@ EXACT = {
     "not that": ~(masks.window(2) | masks.strided(4)),
     "chunks": masks.chunks(3),
     "chunks or a prefix": masks.chunks(3) | masks.prefix(1),
+    "padding": masks.padding(np.array([3, 0])),
+    "causal and padding": masks.causal() & masks.padding(np.array([3, 0])),
     "window and padding": masks.window(2) & masks.padding(np.array([4, 9])),
     "per head": masks.per_head([masks.window(2), masks.chunks(2), masks.strided(5)]),
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    "known",
-    [
-        pytest.param(True, id="known lengths"),
-        pytest.param(False, id="unknown lengths", marks=pytest.mark.tensorflow),
-    ],
+    "convert", [int, pytest.param(tf and tf.constant, marks=pytest.mark.tensorflow)]
 )
-@pytest.mark.parametrize("name", EXACT)
-def test_keys_that_no_query_sees_are_told_exactly(name, known):
-    mask = EXACT[name]
-    for queries, keys in ((5, 7), (7, 5), (3, 11), (1, 7), (6, 6), (2, 1)):
-        seen = spread(dense(mask, queries, keys), queries, keys)
-        lengths = (queries, keys) if known else (tf.constant(queries), tf.constant(keys))
-        some, common = hooks.seen_keys(mask, *lengths), hooks.common_keys(mask, *lengths)
-        some = np.ones((1, 1), bool) if some is None else some
-        np.testing.assert_array_equal(np.broadcast_to(some, (B, keys)), seen.any(axis=(1, 2)))
-        if common is not None:
-            assert np.all(~np.broadcast_to(common, (B, keys)) | seen.all(axis=(1, 2)))
-    for queries, keys in ((0, 0), (0, 3), (3, 0)):
-        for hook in (hooks.seen_keys, hooks.common_keys):
-            told = hook(mask, queries, keys)
-            assert told is None or told.shape[1] == keys
+def test_mask_seen_keys_are_exact_for_any_lengths(convert):
+    for name, mask in EXACT.items():
+        for queries, keys in ((5, 7), (7, 5), (3, 11), (1, 7), (6, 6), (2, 1)):
+            seen = spread(dense(mask, queries, keys), queries, keys)
+            lengths = convert(queries), convert(keys)
+            some, common = hooks.seen_keys(mask, *lengths), hooks.common_keys(mask, *lengths)
+            some = np.ones((1, 1), bool) if some is None else some
+            some = np.broadcast_to(some, (B, keys))
+            np.testing.assert_array_equal(some, seen.any(axis=(1, 2)), err_msg=name)
+            if common is not None:
+                common = np.broadcast_to(common, (B, keys))
+                assert np.all(~common | seen.all(axis=(1, 2))), name
+        for queries, keys in ((0, 0), (0, 3), (3, 0)):
+            for hook in (hooks.seen_keys, hooks.common_keys):
+                told = hook(mask, queries, keys)
+                assert told is None or told.shape[1] == keys
 
 
-def test_a_plain_causal_mask_and_a_window_over_as_many_keys_look_for_no_hidden_key():
+def test_mask_seen_keys_without_a_hidden_key_are_not_computed():
     for mask in (masks.causal(), masks.window(2), masks.causal() & masks.window(2)):
         assert hooks.seen_keys(mask, S, S) is None
     assert hooks.seen_keys(masks.causal(), T, S) is None
     assert hooks.seen_keys(masks.segments(PACKED), 5, 5) is None
 
 
-def test_keys_of_other_segments_than_the_queries_are_told():
+def test_segments_seen_keys_leave_out_other_segments():
     mask = masks.segments([[3, 4, 4]], [[1, 3, 3, 4, 7]])
     np.testing.assert_array_equal(hooks.seen_keys(mask, 3, 5), [[False, True, True, True, False]])
     mask = masks.segments([[3, 3]], [[1, 3, 4]])
     np.testing.assert_array_equal(hooks.common_keys(mask, 2, 3), [[False, True, False]])
 
 
-def test_hooks_skip_what_they_can():
+def test_mask_hooks_skip_what_they_can():
     grid = masks.Grid(T, S, 1, 0, 2, S)  # the queries at positions 3 and 4
     local = masks.causal() & masks.window(2)
     assert hooks.key_bounds(local, grid) == (2, 5) and hooks.max_keys(local, grid) == 3
@@ -336,7 +237,7 @@ class Named(masks.causal):
     """A causal mask by another name."""
 
 
-def test_a_hook_that_is_older_than_on_is_not_asked():
+def test_mask_hook_of_an_older_on_is_not_called():
     grid = masks.Grid(T, S, 1, 0, 2, S)
     for mask, bounds, full, most in (
         (Second(), (0, S), (0, 0), S),
@@ -372,7 +273,7 @@ def asked_of(source):
 
 
 @pytest.mark.slow
-def test_no_hook_is_asked_but_through_hooks():
+def test_mask_hooks_are_called_through_the_hooks_module_only():
     root = pathlib.Path(tfattn.__file__).parent
     sources = [path for path in root.rglob("*.py") if path.name != "hooks.py"]
     assert {path.name: asked for path in sources if (asked := asked_of(path.read_text()))} == {}
@@ -383,29 +284,23 @@ def test_no_hook_is_asked_but_through_hooks():
 
 @pytest.mark.slow
 @pytest.mark.tensorflow
-@pytest.mark.parametrize("name", RULES)
-def test_a_mask_comes_apart_and_together_again_in_a_graph(name):
-    def joined():
-        mask = RULES[name][0]
-        return masks.causal() & ~mask | mask
+def test_mask_restored_from_tensors_of_a_graph_equals_itself():
+    parts = [trees.flatten(mask) for mask, _ in RULES.values()]
+    arrays = [tensors for tensors, _ in parts]
+    specs = keras.tree.map_structure(
+        lambda x: tf.TensorSpec([None] * len(x.shape), x.dtype), arrays
+    )
 
-    mask = joined()
-    tensors, structure = trees.flatten(mask)
-    assert trees.is_shareable(structure)
-    assert hash(structure) == hash(trees.flatten(joined())[1])
+    @tf.function(input_signature=[specs])
+    def restored(arrays):
+        pairs = zip(parts, arrays, strict=True)
+        return [trees.unflatten(of, tensors).dense(T, S) for (_, of), tensors in pairs]
 
-    @tf.function(input_signature=[tf.TensorSpec([None] * len(x.shape), x.dtype) for x in tensors])
-    def whole(*tensors):
-        given = iter([*tensors, "the next"])
-        again = trees.unflatten(structure, given)
-        assert next(given) == "the next"  # it takes its own tensors and no others
-        assert type(again) is type(mask)
-        return again.dense(T, S)
-
-    np.testing.assert_array_equal(spread(whole(*tensors)), spread(dense(mask)))
+    for found, (_, expected) in zip(restored(arrays), RULES.values(), strict=True):
+        np.testing.assert_array_equal(spread(found), spread(expected))
 
 
-def test_masks_of_one_kind_have_one_structure():
+def test_mask_of_one_kind_has_one_structure():
     def structure(mask):
         return trees.flatten(mask)[1]
 
@@ -423,7 +318,7 @@ def test_masks_of_one_kind_have_one_structure():
     assert trees.flatten(None) == ([], None) and trees.is_shareable(None)
 
 
-def test_a_mask_whose_class_does_not_flatten_stays_whole():
+def test_mask_whose_class_does_not_flatten_stays_whole():
     class Local(masks.window):
         def __init__(self, size, step):
             super().__init__(size)
@@ -496,7 +391,7 @@ def test_a_plan_is_made_of_an_array_too_and_asks_for_some_queries_at_a_time():
         ),
     ],
 )
-def test_a_mask_that_does_not_fit_the_scores_is_refused(make, shape, message):
+def test_mask_that_does_not_fit_the_scores_is_refused(make, shape, message):
     with pytest.raises(ValueError, match="layer: `attention_mask` must " + message):
         make().check("layer", "attention_mask", shape)
 
@@ -513,70 +408,46 @@ def test_sizes_that_the_run_tells_fit_any_plan():
     masks.per_head([masks.causal(), np.ones((T, S), bool)]).check("layer", "mask", (B, 2, T, S))
 
 
-OFFSETS = {
-    "causal": masks.causal(),
-    "window": masks.window(2),
-    "causal & window": masks.causal() & masks.window(3),
-    "~causal | prefix": ~masks.causal() | masks.prefix(1),
-    "strided": masks.strided(3),
-    "chunks": masks.chunks(3),
-    "chunk ends": masks.chunk_ends(3),
-}
+def test_mask_with_an_offset_sees_what_it_sees_in_the_square():
+    for mask in (
+        masks.causal(),
+        masks.causal() & masks.window(3),
+        ~masks.causal() | masks.prefix(1),
+        masks.strided(3),
+        masks.chunks(3),
+        masks.chunk_ends(3),
+    ):
+        square = np.broadcast_to(dense(mask, S, S), (S, S))
+        for position in range(S - 1):
+            offset = as_tensor(position) if position % 2 else position
+            grid = masks.Grid.whole(2, S, offset=offset)
+            rows = square[position : position + 2]
+            np.testing.assert_array_equal(np.broadcast_to(mask.on(grid), (2, S)), rows)
+            assert not rows[:, ~covered(hooks.key_bounds(mask, grid), S)].any()
+            assert rows[:, covered(hooks.full_bounds(mask, grid), S)].all()
 
 
-@pytest.mark.parametrize("name", OFFSETS)
-def test_a_query_inside_of_a_longer_cache_sees_what_it_sees_in_the_square(name):
-    mask = OFFSETS[name]
-    square = np.broadcast_to(dense(mask, S, S), (S, S))
-    for position in range(S - 1):
-        offset = as_tensor(position) if position % 2 else position
-        grid = masks.Grid.whole(2, S, offset=offset)
-        rows = square[position : position + 2]
-        np.testing.assert_array_equal(np.broadcast_to(mask.on(grid), (2, S)), rows)
+def test_grid_positions_begin_at_the_offset():
+    for offset, position in ((None, S - T), (0, 0), (as_tensor(1), 1)):
+        grid = masks.Grid.whole(T, S, offset=offset)
+        positions = np.arange(position, position + T)
+        np.testing.assert_array_equal(grid.query_positions()[:, 0], positions)
+        assert (int(grid.first_position()), int(grid.last_position())) == (*positions[[0, -1]],)
         second = grid._replace(query_start=1, queries=1)
         assert int(second.first_position()) == int(second.last_position()) == position + 1
-        np.testing.assert_array_equal(second.query_positions(), [[position + 1]])
-        assert int(grid.first_position()) == position and int(grid.last_position()) == position + 1
-        assert not rows[:, ~covered(hooks.key_bounds(mask, grid))].any()
-        assert rows[:, covered(hooks.full_bounds(mask, grid))].all()
-
-
-def test_without_an_offset_the_last_query_meets_the_last_key():
-    grid = masks.Grid.whole(T, S)
-    np.testing.assert_array_equal(grid.query_positions()[:, 0], np.arange(S - T, S))
-    assert (grid.first_position(), grid.last_position()) == (S - T, S - 1)
-    np.testing.assert_array_equal(masks.Grid.whole(T, S, 0).query_positions()[:, 0], np.arange(T))
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
         (lambda: masks.explicit(np.zeros((T, S), "float32")), "goes into `bias`"),
-        (lambda: masks.explicit(np.full((T, S), 2, "int32")), "or hold 0 and 1"),
-        (
-            lambda: masks.explicit(np.zeros((T,), bool)),
-            r"must have shape \(T, S\), \(B, T, S\) or \(B, H, T, S\)",
-        ),
-        (lambda: masks.padding(np.array([1.0])), r"masks.padding: `valid_lens` must hold integers"),
-        (
-            lambda: masks.padding(np.zeros((1, 1, 1), int)),
-            r"`valid_lens` must have shape \(B,\) or \(B, T\)",
-        ),
         (lambda: masks.chunk_ends(3, 4), "`count` must be at most `size`=3. Received: count=4"),
-        (lambda: masks.per_head([]), "`masks` must be a sequence of at least one mask"),
         (lambda: masks.per_head([masks.causal()], [1, 2]), "`heads` must hold a number for each"),
         (lambda: masks.per_head([masks.causal()], [0]), "`heads` must be a positive integer"),
         (lambda: masks.blocks(np.ones((2, 2)), 2), "masks.blocks: `plan` must be boolean"),
         (lambda: masks.blocks(np.ones(2, bool), 2), r"`plan` must have shape \(T/size, S/size\)"),
-        (lambda: masks.positions_in_segments([0, 1]), r"`ids` must have shape \(B, T\)"),
-        (lambda: masks.positions_in_segments([[0.5]]), "`ids` must hold integers"),
-        (lambda: masks.segments(np.zeros((B, T))), "`query_segments` must hold integers"),
-        (
-            lambda: masks.segments(np.zeros((B, T), int), np.zeros(S, int)),
-            "`key_segments` must have shape",
-        ),
     ],
 )
-def test_bad_mask_is_refused(make, message):
+def test_mask_with_invalid_arguments_is_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()

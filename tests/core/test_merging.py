@@ -7,7 +7,6 @@ from keras import ops
 import tfattn
 from tests import reference
 from tests.helpers.blockwise import UPSTREAM, B, H, S, T, assert_close, blocks_of, problem, wide
-from tests.helpers.paths import PATHS
 from tests.helpers.tensors import FLOAT64, as_tensor, both_ways, dtype_of, numpy, tf
 from tfattn import attend, masks, merge_attentions
 
@@ -41,9 +40,10 @@ def shards(path, arguments, seen, **options):
     return tuple(zip(*parts, strict=True))
 
 
-@pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("seen", SEEN)
-def test_four_shards_merge_to_the_oracle_and_to_the_gradients_of_one_call(path, seen):
+@pytest.mark.parametrize(
+    "path, seen", [*[("dense", name) for name in SEEN], ("streamed", "a row hidden")]
+)
+def test_merged_shards_equal_oracle_and_gradients_of_one_call(path, seen):
     _, arguments = problem(7)
     of_sums = np.random.default_rng(9).normal(size=(B, H, T))
 
@@ -69,7 +69,7 @@ def test_four_shards_merge_to_the_oracle_and_to_the_gradients_of_one_call(path, 
     assert_close(here[1:2], [reference.log_sum_exp(scores, SEEN[seen])], 2e-5)
 
 
-def test_a_query_that_no_shard_lets_see_has_zero_minus_infinity_and_gradients_of_zero():
+def test_merged_query_that_sees_nothing_is_zero_with_zero_gradients():
     outputs = [ops.zeros((1, 2, 3))] * 2
     sums = [
         np.array([[-np.inf, 0.5]], "float32"),
@@ -83,7 +83,7 @@ def test_a_query_that_no_shard_lets_see_has_zero_minus_infinity_and_gradients_of
     np.testing.assert_array_equal(second, [[0, 0]])
 
 
-def test_what_is_merged_can_be_merged_again_in_any_order():
+def test_merged_parts_merge_again_in_any_order():
     _, arguments = problem(11)
     outputs, sums = shards("dense", arguments, SEEN["some"])
     at_once = merge_attentions(outputs, sums)
@@ -93,7 +93,7 @@ def test_what_is_merged_can_be_merged_again_in_any_order():
 
 
 @pytest.mark.parametrize("size", [-1e4, 1e4])
-def test_sums_of_any_size_neither_overflow_nor_vanish(size):
+def test_merged_sums_of_any_size_stay_finite(size):
     output, sums = merge_attentions(
         [ops.ones((1, 1, 2)), 3 * ops.ones((1, 1, 2))], [ops.full((1, 1), size)] * 2
     )
@@ -102,7 +102,7 @@ def test_sums_of_any_size_neither_overflow_nor_vanish(size):
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", FLOAT64])
-def test_keeps_the_dtypes_of_its_parts(dtype):
+def test_merged_parts_keep_their_dtypes(dtype):
     _, arguments = problem(13, dtype=dtype)
     output, sums = merge_attentions(*shards("dense", arguments, SEEN["some"]))
     assert dtype_of(output) == dtype
@@ -115,7 +115,7 @@ def test_keeps_the_dtypes_of_its_parts(dtype):
 
 @pytest.mark.slow
 @pytest.mark.tensorflow
-def test_runs_in_a_graph_of_unknown_sizes():
+def test_merged_in_graph_of_unknown_sizes_equals_one_call():
     spec = [tf.TensorSpec((None, None, 3)), tf.TensorSpec((None, None))]
 
     @tf.function(input_signature=[spec, spec])
@@ -128,7 +128,7 @@ def test_runs_in_a_graph_of_unknown_sizes():
     assert_close([merged(*map(list, parts))[0]], [attend(query, key)], 1e-5)
 
 
-def test_a_sink_is_a_shard_whose_value_is_zero():
+def test_sink_equals_merged_shard_of_zero():
     _, (query, key, value) = problem(17)
     output, sums = attend(
         query, value, key=key, mask=masks.padding([9, 0]), return_log_sum_exp=True
@@ -154,6 +154,6 @@ OUTPUT, SUMS = np.zeros((2, 3, 5), "float32"), np.zeros((2, 3), "float32")
         ([OUTPUT], [SUMS[..., None]], r"`log_sum_exps` must have shape \(2, 3\)"),
     ],
 )
-def test_parts_that_do_not_fit_are_refused(outputs, sums, message):
+def test_merged_parts_that_do_not_fit_are_refused(outputs, sums, message):
     with pytest.raises(ValueError, match=message):
         merge_attentions(outputs, sums)

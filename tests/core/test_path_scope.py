@@ -39,7 +39,7 @@ def path_here(**options):
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_a_call_takes_the_path_of_the_scope_and_gives_the_same(path, taken):
+def test_path_scope_sets_path_of_call(path, taken):
     (other,) = {*PATHS} - {path}
     with tfattn.path(path):
         here = tfattn.attend(QUERY, VALUE, mask=tfattn.masks.causal())
@@ -49,14 +49,14 @@ def test_a_call_takes_the_path_of_the_scope_and_gives_the_same(path, taken):
     assert_close([here], [there])
 
 
-def test_layers_and_models_take_the_path_of_the_scope(taken):
+def test_path_scope_sets_path_of_models(taken):
     model = tfattn.CausalLM(13, num_layers=1, width=6, num_heads=2, hidden_dim=5)
     with tfattn.path("streamed"):
         model(np.array([[2, 3, 5]]))
     assert taken == ["streamed"]
 
 
-def test_the_inner_scope_counts_and_none_gives_the_choice_back_to_the_sizes():
+def test_path_scope_inner_counts_and_none_leaves_choice_to_sizes():
     short = "dense"
     assert path_here(return_weights=False) == short
     with tfattn.path("streamed"):
@@ -68,7 +68,7 @@ def test_the_inner_scope_counts_and_none_gives_the_choice_back_to_the_sizes():
     assert scope.wanted() is None
 
 
-def test_one_scope_is_entered_again_within_itself_and_after():
+def test_path_scope_object_is_entered_again():
     streamed = tfattn.path("streamed")
     for _ in range(2):
         with streamed:
@@ -78,13 +78,13 @@ def test_one_scope_is_entered_again_within_itself_and_after():
         assert scope.wanted() is None
 
 
-def test_a_scope_ends_with_an_error():
+def test_path_scope_ends_with_an_error():
     with pytest.raises(RuntimeError, match="inside"), tfattn.path("dense"):
         raise RuntimeError("inside")
     assert scope.wanted() is None
 
 
-def test_a_scope_belongs_to_its_thread():
+def test_path_scope_belongs_to_its_thread():
     shared, gate, seen = tfattn.path("streamed"), threading.Barrier(3), {}
 
     def run(name, manager):
@@ -107,7 +107,7 @@ def test_a_scope_belongs_to_its_thread():
     assert {seen[name, when] for name in managers for when in ("before", "after")} == {None}
 
 
-def test_weights_are_returned_in_a_streamed_scope():
+def test_path_scope_streamed_still_returns_weights():
     with tfattn.path("streamed"):
         _, weights = tfattn.attend(QUERY, VALUE, return_weights=True)
     np.testing.assert_allclose(np.sum(weights, -1), 1.0, rtol=1e-6)
@@ -115,7 +115,7 @@ def test_weights_are_returned_in_a_streamed_scope():
 
 @pytest.mark.slow
 @pytest.mark.tensorflow
-def test_a_function_is_traced_with_the_path_of_the_scope(taken):
+def test_path_scope_holds_while_function_is_traced(taken):
     @tf.function
     def within(x):
         with tfattn.path("dense"):
@@ -132,7 +132,7 @@ def test_a_function_is_traced_with_the_path_of_the_scope(taken):
 
 @pytest.mark.tensorflow
 @pytest.mark.slow
-def test_a_graph_keeps_the_path_of_its_trace_and_shares_nothing_that_has_one(taken):
+def test_path_scope_later_leaves_traced_graph_as_it_is(taken):
     model = keras.Sequential([keras.Input((None, D)), _SelfAttention()])
     unknown = [tf.TensorSpec((None, None, D))]
     both = tf.function(model, input_signature=unknown)
@@ -174,7 +174,7 @@ class _SelfAttention(keras.layers.Layer):
     "format, wanted",
     [("onnx", None), ("onnx", "streamed"), ("litert", None), ("tf_saved_model", None)],
 )
-def test_a_model_exports_one_path_where_the_format_holds_one(format, wanted, monkeypatch):
+def test_path_scope_of_export_is_one_path_by_format(format, wanted, monkeypatch):
     seen = {}
 
     def noted(self, filepath, format, verbose=None, input_signature=None):
@@ -199,7 +199,7 @@ def test_a_model_exports_one_path_where_the_format_holds_one(format, wanted, mon
     assert (ids.shape, ids.dtype, ids.name) == ((None, None), "int32", "ids")
 
 
-def test_what_pytorch_cannot_export_is_one_sentence_that_says_how(monkeypatch):
+def test_export_that_pytorch_lacks_is_refused_in_one_sentence(monkeypatch):
     def failing(*_, **__):
         raise AttributeError("'tuple' object has no attribute 'shape'")
 
@@ -218,7 +218,7 @@ def test_what_pytorch_cannot_export_is_one_sentence_that_says_how(monkeypatch):
             model.export("file")
 
 
-def test_a_model_with_a_call_of_its_own_is_exported_as_keras_does(monkeypatch):
+def test_export_of_model_with_own_call_is_that_of_keras(monkeypatch):
     class Both(tfattn.CausalLM):
         def call(self, inputs):
             return super().call(inputs["ids"])
@@ -234,7 +234,7 @@ def test_a_model_with_a_call_of_its_own_is_exported_as_keras_does(monkeypatch):
 
 
 @pytest.mark.parametrize("wrong", ["Dense", ["dense"], np.array(["dense"])])
-def test_a_path_that_is_none_is_refused(wrong):
+def test_path_scope_of_unknown_path_is_refused(wrong):
     with pytest.raises(ValueError, match="^tfattn.path: `path` must be None, 'dense' or 'streamed"):
         tfattn.path(wrong)
     with pytest.raises(ValueError, match="^attend: `path` must be None, 'dense' or 'streamed'. Re"):
@@ -242,7 +242,7 @@ def test_a_path_that_is_none_is_refused(wrong):
 
 
 @pytest.mark.slow
-def test_a_backend_with_the_dense_path_alone_says_so(monkeypatch):
+def test_path_scope_streamed_on_dense_backend_is_refused(monkeypatch):
     monkeypatch.setattr(scope, "STREAMING_BACKENDS", ())
     with tfattn.path("dense"):
         assert tfattn.attend(QUERY, QUERY).shape == QUERY.shape
@@ -250,3 +250,18 @@ def test_a_backend_with_the_dense_path_alone_says_so(monkeypatch):
         ValueError, match="tfattn.path: `path` must be 'dense' or None with this backend"
     ):
         tfattn.path("streamed")
+
+
+def test_path_scope_of_a_generator_closed_within_another_ends_alone():
+    def generator():
+        with tfattn.path("dense"):
+            yield
+
+    held = generator()
+    next(held)
+    with tfattn.path(None):
+        held.close()
+        assert scope.wanted() is None
+        with tfattn.path("dense"):
+            assert scope.wanted() == "dense"
+    assert scope._open.get() == ()

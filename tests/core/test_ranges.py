@@ -12,51 +12,37 @@ S = 4
 EVERY = [(low, high) for low in range(S + 1) for high in range(S + 1)]
 SOME = [(low, high) for low, high in EVERY if low < high]
 
+each = pytest.mark.parametrize("end", [int, lambda x: ops.convert_to_tensor(np.int32(x))])
+
 
 def keys(bounds):
     return set(range(*(int(bound) for bound in bounds)))
 
 
-@pytest.fixture(params=["ints", "tensors"])
-def ends(request):
-    """A range with ends of either kind."""
-    convert = int if request.param == "ints" else lambda x: ops.convert_to_tensor(np.int32(x))
-    return lambda bounds: tuple(map(convert, bounds))
+def around(some):
+    """The least range with all these keys."""
+    return set(range(min(some), max(some) + 1)) if some else set()
 
 
-def pairs(ends):
+@each
+def test_ranges_of_two_are_their_overlap_hull_or_longer(end):
     for first, second in itertools.product(SOME[::2], SOME):
-        yield (first, second), (ends(first), ends(second))
+        both = [tuple(map(end, bounds)) for bounds in (first, second)]
+        assert keys(ranges.overlap(*both)) == keys(first) & keys(second)
+        assert keys(ranges.hull(*both)) == around(keys(first) | keys(second))
+        longer = keys(ranges.longer(*both))
+        assert longer in (keys(first), keys(second))
+        assert len(longer) == max(len(keys(first)), len(keys(second)))
 
 
-def test_an_overlap_is_what_both_have(ends):
-    for (first, second), given in pairs(ends):
-        assert keys(ranges.overlap(*given)) == keys(first) & keys(second)
-
-
-def test_a_hull_is_the_least_range_around_both(ends):
-    for (first, second), given in pairs(ends):
-        wanted = keys(first) | keys(second)
-        assert keys(ranges.hull(*given)) == set(range(min(wanted), max(wanted) + 1))
-
-
-def test_the_longer_range_is_either_range(ends):
-    for (first, second), given in pairs(ends):
-        found = keys(ranges.longer(*given))
-        assert found in (keys(first), keys(second))
-        assert len(found) == max(len(keys(first)), len(keys(second)))
-
-
-def test_the_complement_is_the_least_range_around_the_rest(ends):
+@each
+def test_ranges_complement_is_the_least_range_around_the_others(end):
     for taken in EVERY:
-        rest = set(range(S)) - keys(taken)
-        wanted = set(range(min(rest), max(rest) + 1)) if rest else set()
-        assert keys(ranges.complement(ends(taken), S)) == wanted
+        found = ranges.complement(tuple(map(end, taken)), S)
+        assert keys(found) == around(set(range(S)) - keys(taken))
 
 
 def test_ranges_of_ints_are_ints():
-    results = [
-        operation((0, 2), (1, 3)) for operation in (ranges.overlap, ranges.hull, ranges.longer)
-    ]
-    results.append(ranges.complement((0, 2), 3))
+    pairs = (ranges.overlap, ranges.hull, ranges.longer)
+    results = [*(of((0, 2), (1, 3)) for of in pairs), ranges.complement((0, 2), 3)]
     assert all(type(x) is int for result in results for x in result)

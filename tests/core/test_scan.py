@@ -34,7 +34,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def test_dropout_without_a_seed_is_new_in_each_call_of_a_compiled_layer():
+def test_scan_dropout_without_seed_is_new_in_each_compiled_call():
     layer = tfattn.MultiHeadAttention(1, 3, dropout=0.5, flash_attention=True)
     tokens = np.random.default_rng(0).normal(size=(1, 70, 3)).astype("float32")
     inputs = keras.Input((70, 3))
@@ -47,7 +47,7 @@ def test_dropout_without_a_seed_is_new_in_each_call_of_a_compiled_layer():
     assert len({tuple(words) for words in state}) == 3
 
 
-def test_shapes_of_a_long_layer_are_told_without_computing_it(monkeypatch):
+def test_scan_shapes_of_long_layer_need_no_computation(monkeypatch):
     if BACKEND == "torch":  # JAX traces one block
         monkeypatch.setattr(scan, "run", None)
     inputs = keras.Input((2048, 16))
@@ -98,7 +98,7 @@ def largest_of_torch(run, operands):
         ("additive", masks.padding([150])),
     ],
 )
-def test_nothing_of_the_size_of_the_square_is_held(score, rule):
+def test_scan_holds_nothing_of_the_size_of_the_square(score, rule):
     tokens, width = 192, 3
     *arguments, upstream = operands_of((1, 1, 1, tokens, tokens), (width, width + 1))
     function, parameters = scored(score, width, 1, np.random.default_rng(0))
@@ -116,7 +116,7 @@ def test_nothing_of_the_size_of_the_square_is_held(score, rule):
     assert run("streamed") <= 8 * tokens * (width + 1)
 
 
-def test_blocks_that_the_mask_hides_are_not_computed():
+def test_scan_blocks_hidden_by_mask_are_not_computed():
     computed = []
 
     def score(query, key):
@@ -153,7 +153,7 @@ def losses_of(flash_attention, mode=None, **options):
     return history.history["loss"]
 
 
-def test_a_layer_streams_and_trains(monkeypatch):
+def test_scan_layer_streams_and_trains(monkeypatch):
     taken, streamed = [], scan.run
     monkeypatch.setattr(
         scan, "run", lambda *a, **k: taken.append(1) or streamed(*a, **k, block=(4, 4))
@@ -163,12 +163,12 @@ def test_a_layer_streams_and_trains(monkeypatch):
     np.testing.assert_allclose(here, there, rtol=1e-5)
 
 
-def test_a_layer_that_keras_computes_again_on_the_way_back_trains_alike():
+def test_scan_layer_under_remat_trains_alike():
     # Under a causal mask, a flag, which JAX has as a tensor then, Keras fails too.
     np.testing.assert_allclose(losses_of(True, "full"), losses_of(True), rtol=1e-6)
 
 
-def test_long_attention_streams_by_itself_and_the_scope_says_otherwise():
+def test_scan_is_taken_by_long_calls_unless_scope_is_dense():
     query = keras.ops.zeros((1, 8, 1024, 2))
     call = call_of(query, query, return_log_sum_exp=True)  # of which no kernel knows
     assert dispatch.streams(call) is True
@@ -177,7 +177,7 @@ def test_long_attention_streams_by_itself_and_the_scope_says_otherwise():
     assert dispatch.streams(call.replace(query=query[:, :, :512])) is False
 
 
-def test_another_device_than_a_cpu_has_sizes_of_its_own(monkeypatch):
+def test_scan_on_gpu_has_sizes_of_its_own(monkeypatch):
     monkeypatch.setattr(devices, "kind", lambda tensor: "cuda")
 
     def streams(heads, tokens, has_kernel=False):
@@ -200,7 +200,7 @@ needs_jax = pytest.mark.skipif(BACKEND != "jax", reason="about JAX's compiler")
 
 
 @needs_jax
-def test_calls_of_one_kind_are_compiled_once():
+def test_scan_calls_of_one_kind_are_compiled_once():
     import jax
 
     traced = []
@@ -241,7 +241,7 @@ def test_calls_of_one_kind_are_compiled_once():
 @needs_jax
 @pytest.mark.slow
 @pytest.mark.parametrize("rule", [masks.causal(), masks.window(40)])
-def test_memory_grows_with_the_tokens_and_not_with_their_square(rule):
+def test_scan_memory_grows_with_tokens(rule):
     import jax
 
     def held(tokens, path):
@@ -265,13 +265,17 @@ FUSED = [
 ]
 
 
+@pytest.fixture
+def taken(monkeypatch):
+    """A 1 for each call that the backend's kernel computes."""
+    calls, kernel = [], fused.run
+    monkeypatch.setattr(fused, "run", lambda *a, **k: calls.append(1) or kernel(*a, **k))
+    return calls
+
+
 @needs_torch
 @pytest.mark.parametrize("heads, groups, queries, keys, rule, score", FUSED)
-def test_pytorchs_kernel_equals_the_dense_path(
-    heads, groups, queries, keys, rule, score, monkeypatch
-):
-    taken, kernel = [], fused.run
-    monkeypatch.setattr(fused, "run", lambda *a, **k: taken.append(1) or kernel(*a, **k))
+def test_torch_kernel_equals_dense(heads, groups, queries, keys, rule, score, taken):
     *arguments, upstream = operands_of((B, heads, groups, queries, keys), (6, 6))
     function, _ = scored(score, 6, heads, None)
     here, there = (
@@ -284,9 +288,7 @@ def test_pytorchs_kernel_equals_the_dense_path(
 
 @needs_torch
 @pytest.mark.parametrize("groups", [H, 2])
-def test_pytorchs_kernel_has_a_bias_that_is_linear_in_the_distance(groups, monkeypatch):
-    taken, kernel = [], fused.run
-    monkeypatch.setattr(fused, "run", lambda *a, **k: taken.append(1) or kernel(*a, **k))
+def test_torch_kernel_with_alibi_equals_dense(groups, taken):
     *operands, upstream = operands_of((B, H, groups, S, S), (6, 6))
 
     def run(path):
@@ -303,7 +305,7 @@ def test_pytorchs_kernel_has_a_bias_that_is_linear_in_the_distance(groups, monke
 
 
 @needs_torch
-def test_pytorchs_kernel_keeps_what_a_later_token_breaks_from_earlier_queries():
+def test_torch_kernel_later_nan_reaches_no_earlier_query():
     query, key, value, _ = operands_of((1, 2, 2, 31, 31), (6, 6))
     value = ops.where(ops.arange(31)[:, None] == 17, float("nan"), value)
     output = numpy(attend(query, value, key=key, mask=masks.causal(), path="streamed"))
@@ -312,9 +314,7 @@ def test_pytorchs_kernel_keeps_what_a_later_token_breaks_from_earlier_queries():
 
 @needs_torch
 @pytest.mark.parametrize("rule", [None, masks.causal()])
-def test_second_derivatives_of_what_pytorchs_kernel_computed(rule, monkeypatch):
-    taken, kernel = [], fused.run
-    monkeypatch.setattr(fused, "run", lambda *a, **k: taken.append(1) or kernel(*a, **k))
+def test_torch_kernel_second_derivatives_equal_dense(rule, taken):
     arguments = operands_of((1, 2, 2, 31, 31), (6, 6))[:3]
     function = score_functions.scaled_dot_product
     here, there = (second(function, arguments, rule, path, None) for path in ("dense", "streamed"))
@@ -357,7 +357,7 @@ for tokens in map(int, sys.argv[2:]):
 
 
 @needs_torch
-def test_under_a_window_the_way_back_grows_with_the_tokens():
+def test_scan_backward_under_window_grows_with_tokens():
     def numbers(tokens):
         def program(*arguments):
             options = {"block": (8, 8), "upstream": upstream}
@@ -373,14 +373,14 @@ def test_under_a_window_the_way_back_grows_with_the_tokens():
 @needs_torch
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads Linux's /proc")
-def test_memory_of_pytorchs_kernel_grows_with_the_tokens_and_not_with_their_square():
+def test_torch_kernel_memory_grows_with_tokens():
     grown = [int(line) for line in printed("-c", MEMORY_OF_A_STEP, "streamed", 8192, 16384).split()]
     assert sum(grown) < 16384**2 * 4 / 8
     (dense,) = map(int, printed("-c", MEMORY_OF_A_STEP, "dense", 8192).split())
     assert dense > 8192**2 * 4
 
 
-def test_what_a_kernel_of_the_backend_lacks_goes_by_blocks():
+def test_fused_takes_what_kernel_of_backend_has():
     query, key, value, _ = operands_of((1, 2, 2, 31, 31), (6, 6))
     scaled = score_functions.scaled_dot_product
     takes = BACKEND == "torch"  # JAX's is for a GPU
@@ -397,7 +397,7 @@ def test_what_a_kernel_of_the_backend_lacks_goes_by_blocks():
 
 
 @needs_torch
-def test_gradients_are_zero_where_the_mask_hides_all():
+def test_scan_fully_masked_has_zero_gradients():
     arguments = [x.requires_grad_() for x in operands_of((2, 2, 1, 5, 7), (3, 4))[:3]]
     query, key, value = arguments
     output = attend(query, value, key=key, mask=masks.padding([0, 0]), path="streamed")
@@ -406,7 +406,7 @@ def test_gradients_are_zero_where_the_mask_hides_all():
 
 
 @needs_torch
-def test_tokens_whose_numbers_lie_apart_take_the_kernel_that_holds_no_scores():
+def test_torch_kernel_of_strided_tokens_holds_no_scores():
     query = np.random.default_rng(0).normal(size=(1, 2, 3, 192)).astype("float32")
 
     def program(transposed):
@@ -419,7 +419,7 @@ def test_tokens_whose_numbers_lie_apart_take_the_kernel_that_holds_no_scores():
 
 
 @needs_torch
-def test_a_gpu_is_asked_whether_it_has_a_kernel_for_the_call(monkeypatch):
+def test_torch_kernel_is_taken_where_gpu_has_one(monkeypatch):
     from torch.backends import cuda
 
     query = ops.zeros((1, 4, 31, 6))
@@ -434,7 +434,7 @@ def test_a_gpu_is_asked_whether_it_has_a_kernel_for_the_call(monkeypatch):
 
 
 @needs_jax
-def test_cudnn_is_asked_whether_it_has_a_kernel_for_this_gpu(monkeypatch):
+def test_cudnn_kernel_is_taken_where_gpu_has_one(monkeypatch):
     import jax
 
     def missing(*arguments, **options):
@@ -463,7 +463,7 @@ def test_cudnn_is_asked_whether_it_has_a_kernel_for_this_gpu(monkeypatch):
 
 
 @needs_jax
-def test_a_batch_of_unknown_size_streams():
+def test_scan_of_unknown_batch_streams():
     import jax
     from jax import export
 
@@ -486,9 +486,7 @@ def test_a_batch_of_unknown_size_streams():
 
 @pytest.mark.skipif(BACKEND != "jax", reason="about JAX's own attention")
 @pytest.mark.parametrize("heads, groups, queries, keys, rule, score", FUSED)
-def test_jaxs_attention_as_it_is_called_equals_the_dense_path(
-    heads, groups, queries, keys, rule, score
-):
+def test_jax_attention_equals_dense(heads, groups, queries, keys, rule, score):
     query, key, value, _ = operands_of((B, heads, groups, queries, keys), (6, 6))
     options = {"is_causal": rule is not None, "scale": 6**-0.5 if score == "scaled dot" else 1.0}
     # cuDNN's needs a GPU; this one takes the same arguments.

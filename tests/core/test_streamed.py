@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 from keras import ops
 
-from tests import reference
 from tests.helpers import tensors
 from tests.helpers.blockwise import (
     BIASES,
@@ -13,201 +12,151 @@ from tests.helpers.blockwise import (
     SCORES,
     UPSTREAM,
     B,
+    Case,
     D,
     Earlier,
-    H,
     OfTheSquare,
+    S,
     T,
     V,
     assert_close,
     blocks_of,
     both_ways,
-    cover,
+    check,
     mask_of,
-    operands_of,
     problem,
-    scored,
     second,
-    wide,
+    sum_of,
 )
-from tests.helpers.tensors import BACKEND, FLOAT64, as_tensor, dtype_of, numpy
+from tests.helpers.paths import PATHS
+from tests.helpers.tensors import BACKEND, FLOATS, as_tensor, numpy
 from tfattn import attend, masks
 from tfattn.core.engine import STREAMING_BACKENDS
 
 pytestmark = pytest.mark.skipif(BACKEND not in STREAMING_BACKENDS, reason="nothing streams here")
 
-# Any two kinds of anything but masks meet, and every mask comes.
-KINDS = cover(
-    score=SCORES,
-    bias=[bias for bias in BIASES if bias != "full"],
-    block=[(13, 17), (7, 6), (5, 17), (64, 64)],
-    heads=[(H, H), (H, 2), (H, 1)],
-    return_log_sum_exp=[False, True],
-)
-ROWS = [{"mask": mask, **row} for mask, row in zip(MASKS, KINDS, strict=True)]
+NAN, INF = float("nan"), float("inf")
+SQUARE = {"bias": "square", "block": (7, 6)}
+BY_KEY = {"bias": "by head and key", "score": "additive"}
+EDGES = {
+    "one query and key": Case("causal", lengths=(1, 1), block=(4, 4), sums=True),
+    "one query": Case("padding", lengths=(1, 7), block=(1, 1), widths=(1, 2)),
+    "one key": Case("window", lengths=(7, 1), block=(4, 4), heads=(2, 1)),
+    "nothing is seen": Case("nothing", heads=(4, 2), sums=True),
+    # By distance, where the first key is seen by no one either; the second is local attention.
+    "the last query sees nothing": Case(~masks.causal(), lengths=(24, 24), block=(4, 4)),
+    "the last query sees nothing of a window": Case(
+        ~masks.causal() & masks.window(4), lengths=(24, 24), block=(4, 4)
+    ),
+    "padding, and a last block of one": Case("causal", lengths=(41, 41), block=(7, 7)),
+    "blocks that are no squares": Case("causal", lengths=(21, 22), block=(7, 8)),
+    "queries before all keys": Case("causal", lengths=(24, 9), block=(8, 8)),
+    "another diagonal": Case(Earlier(8), lengths=(24, 32), block=(8, 8)),
+    "later keys, and padding": Case(Earlier(-3), lengths=(40, 37), block=(8, 8)),
+    "a custom window": Case(OfTheSquare(), lengths=(21, 21), block=(4, 4)),
+    "three axes": Case("causal", axes=3),
+    "three axes, additive": Case(masks.padding([5, 0]), "additive", axes=3),
+    "three axes, gaussian": Case(None, "gaussian", axes=3, sums=True),
+    "undefined at zero": Case("causal", "cosine", heads=(2, 2)),
+    "undefined at zero, shared": Case("causal", "cosine", heads=(2, 1)),
+    "a NaN that some see": Case("window", heads=(2, 2), broken=NAN, reached=True, sums=True),
+    "no queries": Case("causal", lengths=(0, 11), heads=(2, 2), block=None),
+    "no keys": Case("causal", lengths=(7, 0), heads=(2, 2), block=None),
+    "no keys, additive": Case("causal", "additive", lengths=(7, 0), heads=(2, 2), block=None),
+    "no keys, gaussian": Case("causal", "gaussian", lengths=(7, 0), heads=(2, 2), block=None),
+    **{
+        f"{x}, {y['bias']}": Case("causal", dtypes=(x,) * 3, heads=(2, 2), **y)
+        for x in FLOATS
+        if x != "float32"
+        for y in (SQUARE, BY_KEY)
+    },
+    "several dtypes": Case("causal", heads=(2, 2), dtypes=("float16", "float32", "float32")),
+    "other dtypes": Case("causal", heads=(2, 2), dtypes=("float32", "bfloat16", "float16")),
+}
+if BACKEND == "tensorflow":
+    wider = ("float32", "float64", "float64")
+    EDGES["wider keys and values"] = Case(heads=(4, 4), dtypes=wider, block=(4, 6))
+if BACKEND != "torch":
+    EDGES["no rows"] = Case("causal", batch=0, lengths=(7, 11), heads=(2, 2), block=None)
 
 
-def named(rows):
-    return [pytest.param(*row, id=" ".join(map(str, row[1].values()))) for row in enumerate(rows)]
+@pytest.mark.parametrize("name", EDGES)
+def test_streamed_edge_equals_dense_and_oracle(name):
+    check(EDGES[name])
 
 
-@pytest.mark.parametrize("seed, row", named(ROWS))
-def test_output_and_every_gradient_equal_the_dense_path(seed, row):
-    mask, score, bias, block, heads, return_log_sum_exp = row.values()
-    function, arguments = problem(seed, score, heads, bias)
-    options = {"biased": bias != "none", "return_log_sum_exp": return_log_sum_exp}
-    rule = mask_of(mask, seed)
-    here = both_ways(function, arguments, rule, "streamed", block=block, **options)
-    assert_close(here, both_ways(function, wide(arguments), rule, "dense", **options))
+def drawn(number):
+    """A case by its number: each mask in turn, and all else by chance."""
+    rng = np.random.default_rng([11, number])
+
+    def choose(options):
+        return options[rng.integers(len(options))]
+
+    mask, dtype = [*MASKS][number % len(MASKS)], choose(FLOATS)
+    return Case(
+        mask,
+        score=choose([*SCORES, "gaussian"]),
+        bias=choose([*BIASES]),
+        heads=choose(
+            [(4, 4), (4, 2), (4, 1)] if mask == "by head" else [(1, 1), (2, 2), (4, 2), (3, 1)]
+        ),
+        lengths=choose([(T, S), (S, T), (T, T), (1, 7), (7, 1), (9, 12), (0, 7), (7, 0)]),
+        widths=choose([(D, V), (1, 2), (7, 3)]),
+        batch=choose([B, 1]),
+        dtypes=choose([("float32",) * 3] * 2 + [(dtype,) * 3, [choose(FLOATS) for _ in range(3)]]),
+        block=choose([(5, 6), (7, 7), (5, 17), (13, 17), (64, 64)]),
+        sums=choose([False, True]),
+        broken=None if mask == "none" else choose([None, NAN, INF, -INF]),
+        reached=choose([False, True]),
+        seed=number,
+    )
 
 
-SIZES = cover(
-    batch=[1, 3],
-    heads=[1, 2],
-    queries=[1, 7],
-    keys=[7, 1],
-    widths=[(1, 2), (7, 3)],
-    block=[(1, 1), (4, 4), (2, 5)],
-    mask=["causal", "padding", "window"],
-)
+# JAX compiles each of them for some seconds.
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(28 if BACKEND == "jax" else 60))
+def test_streamed_drawn_call_equals_dense_and_oracle(number):
+    print(drawn(number))
+    check(drawn(number))
 
 
-@pytest.mark.parametrize("seed, row", named(SIZES))
-def test_output_of_any_shape_equals_the_oracle(seed, row):
-    batch, heads, queries, keys, widths, block, mask = row.values()
-    query, key, value, _ = map(numpy, operands_of((batch, heads, heads, queries, keys), widths))
-    lengths = np.random.default_rng(seed).integers(0, keys + 1, batch)
-    rule, seen = {
-        "causal": (masks.causal(), reference.causal(queries, keys)),
-        "padding": (masks.padding(lengths), reference.padding(lengths, keys)[:, None]),
-        "window": (masks.window(2), reference.window(2, queries, keys)),
-    }[mask]
-    expected, _ = reference.attention(reference.dot_product(query, key), value, seen)
-    with blocks_of(block):
-        output = attend(query, value, key=key, mask=rule, path="streamed")
-    np.testing.assert_allclose(numpy(output), expected, 1e-4, 1e-5)
-
-
+# The last is local attention on TensorFlow; under both with sums some queries see nothing.
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "mask, queries, keys, block",
+    "score, mask, block, sums",
     [
-        (masks.causal(), 41, 41, (7, 7)),  # padded, with a last block of one
-        (masks.causal(), 21, 22, (7, 8)),  # blocks that are no squares, three of each
-        (masks.causal(), 24, 9, (8, 8)),  # queries before all keys
-        (Earlier(8), 24, 32, (8, 8)),  # by position the diagonal is another
-        (~masks.causal(), 16, 16, (4, 4)),  # a query that sees nothing
-        (Earlier(-3), 40, 37, (8, 8)),  # queries of the last block see padding
-        (OfTheSquare(), 21, 21, (4, 4)),
+        ("scaled dot", "causal", (7, 9), False),
+        ("gaussian", "none", (7, 9), False),
+        ("capped scaled dot", "causal", (7, 9), False),
+        ("additive", masks.explicit(np.arange(T)[:, None] % 3 > 0), (7, 9), True),
+        ("scaled dot", ~masks.causal() & masks.window(5), (4, 4), True),
     ],
 )
-def test_a_relative_mask_of_any_lengths_and_blocks(mask, queries, keys, block):
-    *arguments, upstream = operands_of((1, 1, 1, queries, keys), (7, 5))
-    function, options = scored("scaled dot", 7, 1, None)[0], {"upstream": upstream}
-    here = both_ways(function, arguments, mask, block=block, **options)
-    assert_close(here, both_ways(function, arguments, mask, "dense", **options), 2e-5)
-    assert np.any(numpy(here[0])) == np.any(mask.dense(queries, keys))
-
-
-@pytest.mark.slow
-def test_three_axes():
-    rules = (masks.causal(), masks.padding([5, 0]), None)
-    for score, rule in zip(("scaled dot", "additive", "gaussian"), rules, strict=True):
-        function, arguments = problem(3, score, heads=(1, 1))
-        arguments = [x[:, 0] if len(x.shape) == 4 else x for x in arguments]
-        sums = {"return_log_sum_exp": rule is None}
-        here = both_ways(function, arguments, rule, **sums)
-        assert_close(here, both_ways(function, arguments, rule, "dense", **sums))
-    assert here[1].shape == (B, T)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("score, bias", [("scaled dot", "square"), ("additive", "by head and key")])
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", FLOAT64])
-def test_other_dtypes(dtype, score, bias):
-    function, arguments = problem(13, score, bias=bias, dtype=dtype)
-    here = both_ways(function, arguments, masks.causal(), biased=True)
-    assert all(dtype_of(x) == dtype for x in here)
-    there = both_ways(function, wide(arguments), masks.causal(), "dense", biased=True)
-    assert_close(here, there, {"float16": 4e-3, "bfloat16": 4e-2, "float64": 1e-9}[dtype])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "dtypes", [("float16", "float32", "float32"), ("float32", "bfloat16", "float16")]
-)
-def test_operands_of_several_dtypes(dtypes):
-    function, arguments = problem(6, heads=(2, 2))
-    arguments = [ops.cast(x, dtype) for x, dtype in zip(arguments, dtypes, strict=True)]
-    here = both_ways(function, arguments, masks.causal())
-    assert [dtype_of(x) for x in here] == [dtypes[2], *dtypes]
-    assert_close(here, both_ways(function, wide(arguments), masks.causal(), "dense"), 3e-2)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("heads", [(2, 2), (2, 1)], ids=["own", "shared"])
-def test_a_score_that_is_undefined_at_zero_meets_real_tokens_alone(heads):
-    function, arguments = problem(61, "cosine", heads)
-    here = both_ways(function, arguments, masks.causal())
-    assert_close(here, both_ways(function, arguments, masks.causal(), "dense"))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("score", ["scaled dot", "additive", "gaussian"])
-def test_what_is_empty_pools_to_nothing_or_to_zero(score):
-    function, parameters = scored(score, D, 2, np.random.default_rng(1))
-    no_rows = [(0, 7, 11)] if BACKEND != "torch" else []
-    for batch, queries, keys in [(2, 0, 11), (2, 7, 0), *no_rows]:
-        *arguments, upstream = operands_of((batch, 2, 2, queries, keys), (D, V))
-        arguments += [as_tensor(x, "float32") for x in parameters]
-        here, there = (
-            both_ways(function, arguments, masks.causal(), path, upstream=upstream, block=None)
-            for path in ("streamed", "dense")
-        )
-        assert [x.shape for x in here] == [x.shape for x in there]
-        assert_close(here, there)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "score, mask",
-    [
-        ("scaled dot", "causal"),
-        ("additive", "padding"),
-        ("gaussian", "none"),
-        ("capped scaled dot", "causal"),
-    ],
-)
-def test_second_derivatives_equal_the_dense_path(score, mask):
+def test_streamed_second_derivatives_equal_dense(score, mask, block, sums):
     function, arguments = problem(43, score, heads=(2, 1))
-    rule = mask_of(mask, 43)
-    here, there = (second(function, arguments, rule, path) for path in ("streamed", "dense"))
+    rule = mask_of(mask, 43) if isinstance(mask, str) else mask
+    here, there = (second(function, arguments, rule, x, block, sums) for x in PATHS)
     assert_close(here, there, 1e-3)
 
 
 @pytest.mark.slow
-def test_second_derivatives_in_a_graph_where_one_tensor_comes_twice():
+def test_streamed_second_derivatives_in_graph_of_one_tensor_twice_equal_dense():
     rng = np.random.default_rng(47)
     arguments = [as_tensor(rng.normal(size=size), "float32") for size in ((B, 1, T, D), (1, T))]
 
-    def penalty(path, x, bias):
+    def gradients(path, *arguments):
         def output(x, bias):
             return attend(x, x, bias=bias, path=path) ** 3
 
-        _, gradients = tensors.both_ways(output, [x, bias])
-        return sum(ops.sum(gradient**2) for gradient in gradients)
+        return tensors.both_ways(lambda *x: sum_of(tensors.both_ways(output, x)[1]), arguments)[1]
 
-    def gradients(path):
-        run = tensors.compiled(lambda *x: tensors.both_ways(lambda *x: penalty(path, *x), x)[1])
-        return run(*arguments)
-
-    here, there = gradients("streamed"), gradients("dense")
-    for this, that in zip(here, there, strict=True):
+    here = tensors.compiled(lambda *x: gradients("streamed", *x))(*arguments)
+    for this, that in zip(here, gradients("dense", *arguments), strict=True):
         np.testing.assert_allclose(this, that, 1e-3, 1e-4 * np.abs(that).max())
 
 
 @pytest.mark.slow
-def test_the_second_use_in_one_gradient():
+def test_streamed_call_used_twice_has_dense_gradient():
     function, (query, key, value) = problem(41, heads=(2, 2))
 
     def twice(path):
@@ -236,7 +185,7 @@ def weights_left(query, key, *arguments):
 
 # Of the second three rows of the batch fill a step.
 @pytest.mark.parametrize("rows, block", [(1, (16, 32)), (9, (128, 192))])
-def test_no_two_blocks_share_a_dropout_pattern(rows, block):
+def test_streamed_dropout_of_two_blocks_is_independent(rows, block):
     kept = weights_left(ops.zeros((rows, 1, 64, 2)), ops.zeros((rows, 1, 96, 2)), 0.5, 3, block)
     kept = (kept > 0).reshape(rows, 4, 16, 3, 32).swapaxes(2, 3).reshape(rows * 12, 16 * 32)
     same = (kept[:, None] == kept).mean(-1)[~np.eye(len(kept), dtype=bool)]
@@ -245,7 +194,7 @@ def test_no_two_blocks_share_a_dropout_pattern(rows, block):
 
 
 @pytest.mark.slow
-def test_dropout_drops_at_its_rate_and_keeps_the_expected_sum():
+def test_streamed_dropout_keeps_rate_and_expected_sum():
     query, key, ones = (
         ops.zeros((1, 8, 256, 4)),
         ops.zeros((1, 8, 512, 4)),
@@ -258,7 +207,7 @@ def test_dropout_drops_at_its_rate_and_keeps_the_expected_sum():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
-def test_dropout_is_the_same_forward_and_backward(compiled):
+def test_streamed_dropout_is_the_same_in_both_passes(compiled):
     function, arguments = problem(31, heads=(2, 2))
     kept = as_tensor((weights_left(*arguments[:2], 0.3, 5) > 0) / np.float32(1 - 0.3))
 
@@ -273,7 +222,7 @@ def test_dropout_is_the_same_forward_and_backward(compiled):
     assert_close(run(*arguments), [output, *gradients], 1e-3)
 
 
-def test_dropout_follows_its_seed():
+def test_streamed_dropout_follows_its_seed():
     zeros, generator = ops.zeros((1, 1, 200, 2)), keras.random.SeedGenerator(1)
     five, again, six, once, twice = (
         weights_left(zeros[:, :, :4], zeros, 0.5, seed, (4, 100)) > 0
@@ -307,9 +256,10 @@ PUSHED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.torch.jit.script:FutureWarning")
 @pytest.mark.parametrize("name", PUSHED)
-def test_derivatives_in_forward_mode_equal_the_dense_path(name):
+def test_streamed_forward_mode_equals_dense(name):
     dense, streamed = (
         numpy(pushed_forward(lambda x, path=path: PUSHED[name](x, path), X, DIRECTION))
         for path in ("dense", "streamed")
@@ -320,7 +270,7 @@ def test_derivatives_in_forward_mode_equal_the_dense_path(name):
 
 @pytest.mark.slow
 @pytest.mark.tensorflow
-def test_a_graph_is_pushed_forward_through_too():
+def test_streamed_graph_in_forward_mode_equals_dense():
     def call(x, path="streamed"):
         return attend(x, x, mask=masks.causal(), path=path)
 
@@ -329,8 +279,9 @@ def test_a_graph_is_pushed_forward_through_too():
     np.testing.assert_allclose(pushed_forward(traced, X, DIRECTION), dense, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow
-def test_forward_mode_inside_of_a_graph_takes_the_dense_path_and_refuses_another():
+def test_forward_mode_inside_graph_is_dense_and_refuses_streaming():
     @tensors.tf.function(autograph=False)
     def derivative(x, tangent, path):
         return pushed_forward(lambda x: attend(x, x, mask=masks.causal(), path=path), x, tangent)

@@ -49,7 +49,7 @@ def padded(ids, length):
     return ids + [0] * (length - len(ids))
 
 
-def test_rows_have_special_ids_and_padding():
+def test_translation_batches_have_special_ids_and_padding():
     pairs = [PAIRS[0], PAIRS[1], ("zebra <eos>", "zèbre"), ("", "")]  # unknown words, and none
     [((source, target_in), target_out)] = arrays(batches(pairs, length_multiple=1))
     for row, (english, french) in enumerate(pairs):
@@ -63,7 +63,7 @@ def test_rows_have_special_ids_and_padding():
 
 @pytest.mark.slow
 @each_make
-def test_every_pair_comes_once_in_each_epoch_in_an_order_of_its_own(make, pairs):
+def test_batches_have_every_pair_once_an_epoch_in_a_new_order(make, pairs):
     dataset = make(shuffle_seed=3)
     if BACKEND == "tensorflow":
         specs = tf.nest.flatten(dataset.element_spec)
@@ -84,9 +84,12 @@ def test_every_pair_comes_once_in_each_epoch_in_an_order_of_its_own(make, pairs)
     assert sentences(arrays(make(shuffle_seed=4))) != first
 
 
-def test_pairs_that_are_not_too_long_come_in_order_without_a_seed_padded_to_the_multiple():
+@pytest.mark.slow
+def test_translation_batches_without_a_seed_keep_order_and_leave_out_long_pairs():
     dataset = batches()
     assert len(dataset) == 8 and sentences(arrays(dataset)) == PAIRS
+    for form in (iter, np.array, lambda pairs: map(list, pairs)):  # any iterable
+        assert sentences(arrays(batches(form(PAIRS)))) == PAIRS
     kept = [pair for pair in PAIRS if max(len(side.split()) for side in pair) + 1 <= 10]
     assert 0 < len(kept) < len(PAIRS)
     assert any(len(english.split()) == 9 for english, _ in kept)
@@ -107,14 +110,14 @@ def test_pairs_that_are_not_too_long_come_in_order_without_a_seed_padded_to_the_
         ([("a", 3)], {}, "`pairs` must hold pairs of strings"),
     ],
 )
-def test_inputs_without_a_pair_are_refused(pairs, options, said):
+def test_token_batches_without_a_pair_are_refused(pairs, options, said):
     with pytest.raises(ValueError, match=f"token_batches: {said}"):
         by_tokens(pairs, **options)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("shuffle_seed", [3, None])
-def test_token_batches_are_as_full_as_the_budget_allows_and_no_longer_than_they_need(shuffle_seed):
+def test_token_batches_are_as_full_as_the_budget_allows(shuffle_seed):
     for length_multiple in (1, 4):
         epochs, number = token_epochs(shuffle_seed, length_multiple)
         assert number > 20
@@ -131,8 +134,9 @@ def test_token_batches_are_as_full_as_the_budget_allows_and_no_longer_than_they_
                     assert length == -(-longest // length_multiple) * length_multiple
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shuffle_seed", [3, None])
-def test_pairs_of_a_token_batch_have_similar_lengths(shuffle_seed):
+def test_token_batches_join_pairs_of_similar_lengths(shuffle_seed):
     (epoch, _), _ = token_epochs(shuffle_seed, 1)
     ranges = sorted((min(lengths), max(lengths)) for lengths in map(longer_sides, companies(epoch)))
     assert all(high <= low for (_, high), (low, _) in itertools.pairwise(ranges))
@@ -143,10 +147,16 @@ def test_pairs_of_a_token_batch_have_similar_lengths(shuffle_seed):
 
     as_they_come = arrays(batches(MORE_PAIRS, 23, length_multiple=1))
     assert padding(epoch) < 0.5 * padding(as_they_come)
+    if shuffle_seed is None:  # the longest first, and always alike
+        (first, second), _ = token_epochs(None, 1)
+        lengths = longer_sides(sentences(first))
+        assert lengths == sorted(lengths, reverse=True)
+        assert sorted(sentences(first)) == sorted(MORE_PAIRS)
+        assert companies(first) == companies(second)
 
 
 @pytest.mark.slow
-def test_epochs_of_token_batches_have_the_same_shapes_in_another_order_and_other_company():
+def test_token_batches_of_each_epoch_mix_anew_in_the_same_shapes():
     (first, second), _ = token_epochs(3, 4)
     one, other = ({frozenset(company) for company in companies(epoch)} for epoch in (first, second))
     assert len(one & other) < 0.2 * len(one)
@@ -158,16 +168,8 @@ def test_epochs_of_token_batches_have_the_same_shapes_in_another_order_and_other
     assert first != second and sorted(first) == sorted(second)
 
 
-def test_token_batches_without_a_seed_come_longest_first_and_always_alike():
-    (first, second), _ = token_epochs(None, 1)
-    lengths = longer_sides(sentences(first))
-    assert lengths == sorted(lengths, reverse=True)
-    assert sorted(sentences(first)) == sorted(MORE_PAIRS)
-    assert companies(first) == companies(second)
-
-
 @pytest.mark.slow
-def test_a_pair_beyond_the_budget_is_refused_with_what_it_needs():
+def test_token_batches_refuse_a_pair_beyond_the_budget():
     longest = max(longer_sides(MORE_PAIRS))
     match = (
         rf"token_batches: `tokens_per_batch` must be at least {longest}, .*"
@@ -186,7 +188,7 @@ def test_a_pair_beyond_the_budget_is_refused_with_what_it_needs():
 
 
 @pytest.mark.tensorflow
-def test_noise_is_equal_in_numpy_and_tensorflow():
+def test_noise_of_numpy_equals_that_of_tensorflow():
     for seed, epoch in ((0, 0), (3, 1), (2**40 + 7, 5), (2**63 - 1, 2**33)):
         for size in (0, 1, 2, 1001):
             seeds = tf.stack((np.int64(seed), np.int64(epoch)))
@@ -201,7 +203,7 @@ def array_batches(monkeypatch, make, **options):
         return make(**options)
 
 
-def test_an_epoch_of_keras_is_a_pass_but_an_inspected_batch_is_not(monkeypatch):
+def test_array_batches_count_epochs_of_keras_but_no_inspected_batch(monkeypatch):
     whole, again = (array_batches(monkeypatch, batches, shuffle_seed=3) for _ in range(2))
     for epoch in [list(whole) for _ in range(3)]:
         again.on_epoch_begin()  # as Keras does to build a model from a batch
@@ -218,14 +220,14 @@ def test_an_epoch_of_keras_is_a_pass_but_an_inspected_batch_is_not(monkeypatch):
 
 
 @pytest.mark.slow
-def test_an_iterator_outlives_its_dataset_and_counter():
+def test_batches_iterator_outlives_its_dataset_and_counter():
     iterator = iter(by_tokens(shuffle_seed=0))
     gc.collect()
     assert sum(len(target) for _, target in iterator) == len(MORE_PAIRS)
 
 
 @pytest.mark.slow
-def test_a_counter_starts_at_a_given_epoch():
+def test_epoch_counter_starts_at_a_given_epoch():
     unbroken = by_tokens(PAIRS, shuffle_seed=7)
     epochs = [companies(arrays(unbroken)) for _ in range(4)]
     resumed = by_tokens(PAIRS, shuffle_seed=7, epoch_counter=EpochCounter(2))
@@ -238,12 +240,7 @@ def test_a_counter_starts_at_a_given_epoch():
         assert companies(arrays(told)) == epochs[epoch]
 
 
-@pytest.mark.parametrize("form", [iter, np.array, lambda pairs: map(list, pairs)])
-def test_pairs_may_be_any_iterable(form):
-    assert sentences(arrays(batches(form(PAIRS)))) == PAIRS
-
-
-def test_a_wrapped_vocabulary_uses_its_own_encode():
+def test_batches_with_a_wrapped_vocabulary_use_its_encode():
     class Lower:
         begin_id, end_id = Vocabulary.begin_id, Vocabulary.end_id
 

@@ -32,12 +32,12 @@ SUMMER = gzip.compress("un été\n".encode())
     ],
     ids=["plain", "gzip", "half gzip", "Windows, and no last line end", "empty lines", "mark"],
 )
-def test_lines_are_paired_in_order(tmp_path, source, target, pairs):
+def test_read_parallel_pairs_lines_in_order(tmp_path, source, target, pairs):
     paths = write(tmp_path, "source.gz", source), write(tmp_path, "target", target)
     assert read_parallel(*paths) == read_parallel(*map(str, paths)) == pairs
 
 
-def test_only_newline_ends_a_line(tmp_path):
+def test_read_parallel_ends_a_line_at_a_newline_alone(tmp_path):
     target = write(tmp_path, "b", "un\ndeux\n")
     for character in ("\u2028", "\u2029", "\x85", "\x0b", "\x0c", "\x1c", "\r"):
         source = write(tmp_path, "a", f"one{character}two\nthree\n")
@@ -46,7 +46,7 @@ def test_only_newline_ends_a_line(tmp_path):
 
 
 @pytest.mark.parametrize("missing", ["source_path", "target_path"])
-def test_a_missing_file_is_refused_by_name(tmp_path, missing):
+def test_read_parallel_refuses_a_missing_file_by_name(tmp_path, missing):
     paths = {side: write(tmp_path, side, "x\n") for side in ("source_path", "target_path")}
     for path in (tmp_path / "nowhere.txt", tmp_path):  # a folder is no file
         message = (
@@ -77,7 +77,7 @@ DAMAGED = bytes([*LINES[:10], LINES[10] ^ 0xFF, *LINES[11:]])
         (DAMAGED, "un\n", "`source_path` must hold undamaged gzip data"),
     ],
 )
-def test_files_that_do_not_belong_together_or_hold_no_text_are_refused(
+def test_read_parallel_refuses_files_without_text_or_of_other_lengths(
     tmp_path, source, target, said
 ):
     with pytest.raises(ValueError, match=f"read_parallel: {said}"):

@@ -51,9 +51,7 @@ def batches_of(dataset):
 
 @pytest.mark.parametrize("make", KINDS.values(), ids=KINDS)
 @pytest.mark.parametrize(("num_shards", "row_multiple", "size"), [(2, 1, 4), (2, 3, 6), (11, 1, 1)])
-def test_the_shards_side_by_side_are_the_batch_and_rows_of_zeros(
-    make, num_shards, row_multiple, size
-):
+def test_shards_side_by_side_are_the_batch_and_rows_of_zeros(make, num_shards, row_multiple, size):
     shards = [
         batches_of(data.shard_batches(make(), num_shards, shard, row_multiple))
         for shard in range(num_shards)
@@ -70,13 +68,13 @@ def test_the_shards_side_by_side_are_the_batch_and_rows_of_zeros(
 
 
 @pytest.mark.tensorflow
-def test_a_dataset_of_single_arrays_is_sharded():
+def test_shards_of_single_arrays_are_rows_of_them():
     dataset = tf.data.Dataset.from_tensors(IDS)
     (rows,) = data.shard_batches(dataset, 2, 1).as_numpy_iterator()
     np.testing.assert_array_equal(rows, [*IDS[4:], [0] * LENGTH])
 
 
-def test_a_py_dataset_keeps_its_workers_and_hears_of_epochs():
+def test_shards_of_a_py_dataset_keep_workers_and_hear_of_epochs():
     batches = Batches(TWO, workers=2, max_queue_size=5)
     shards = data.shard_batches(batches, 2, 0)
     assert (shards.workers, shards.max_queue_size) == (2, 5) and shards.num_batches == 2
@@ -107,7 +105,7 @@ def test_shards_shuffle_with_the_batches_that_they_are_of(monkeypatch):
     assert epochs[0] != epochs[1] != epochs[2]
 
 
-def test_a_shard_beyond_the_last_is_refused():
+def test_shards_beyond_the_last_are_refused():
     said = "shard_batches: `shard` must be below `num_shards`=2. Received: shard=2"
     with pytest.raises(ValueError, match=said):
         data.shard_batches(Batches(TWO), 2, 2)
@@ -159,5 +157,5 @@ def test_rows_of_one_process_are_not_repeated(kind):
         repeated(shards if kind == "PyDataset" else shards.take(1))
 
 
-def test_sample_weights_of_none_stay_none():
+def test_shards_of_sample_weights_of_none_stay_none():
     assert data.shard_batches(Batches([(IDS, IDS[:, 0], None)]), 2, 1)[0][2] is None

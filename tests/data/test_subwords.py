@@ -10,7 +10,7 @@ import unicodedata
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.helpers.batching import SPECIAL_IDS, learned_by_sentencepiece
@@ -19,7 +19,6 @@ from tfattn.data import (
     SubwordVocabulary,
     Vocabulary,
     load_vocabulary,
-    token_batches,
     toy_translation,
 )
 
@@ -30,7 +29,7 @@ ORDINARY = st.text("abcdé'.-<>&;3", min_size=1, max_size=6)
 SENTENCE = st.lists(ORDINARY, max_size=8).map(" ".join)
 
 
-def test_it_has_all_that_whole_words_have_but_its_own_way_to_be_made():
+def test_subwords_have_the_interface_of_whole_words():
     for name in ("encode", "decode", "save", "load", "__len__"):
         whole, parts = (
             inspect.signature(getattr(kind, name)) for kind in (Vocabulary, SubwordVocabulary)
@@ -43,30 +42,28 @@ def test_it_has_all_that_whole_words_have_but_its_own_way_to_be_made():
     assert TOY.words[:4] == Vocabulary([]).words
 
 
-def test_words_are_the_entries_of_all_ids():
+def test_subwords_keep_frequent_words_whole_and_split_new_ones():
     ids = TOY.encode("the white horses")
     assert len(TOY.words) == len(set(TOY.words)) == len(TOY) == 200
     assert "".join(TOY.words[index] for index in ids) == "▁the▁white▁horses"
-
-
-def test_frequent_words_are_whole_and_new_words_are_made_of_parts():
-    vocabulary = SubwordVocabulary.from_sentences(
-        ["the lowest", "the slow slowly low"] * 3, size=60
-    )
+    sentences = ["the lowest", "the slow slowly low"] * 3
+    vocabulary = SubwordVocabulary.from_sentences(sentences, size=60)
     assert [vocabulary.words[index] for index in vocabulary.encode("the")] == ["▁the"]
     assert len(vocabulary.encode("slowest")) > 1
     assert vocabulary.unknown_id not in vocabulary.encode("slowest")
+    # Also of the shortest sentences.
+    assert SubwordVocabulary.from_sentences(["a", "b"], 9).words[4:] == ("▁a", "▁b", "▁", "a", "b")
 
 
-@pytest.mark.parametrize("word", ["&apos;s", "t-shirt", "2nd", "1998", "aж"])
-def test_white_space_alone_bounds_a_part(word):
-    vocabulary = SubwordVocabulary.from_sentences([word, f"a {word}"] * 5, size=100)
-    assert [vocabulary.words[index] for index in vocabulary.encode(word)] == [f"▁{word}"]
+def test_subwords_are_bounded_by_white_space_alone():
+    for word in ("&apos;s", "t-shirt", "2nd", "1998", "aж"):
+        vocabulary = SubwordVocabulary.from_sentences([word, f"a {word}"] * 5, size=100)
+        assert [vocabulary.words[index] for index in vocabulary.encode(word)] == [f"▁{word}"]
 
 
 @settings(deadline=None, max_examples=15)
 @given(st.lists(SENTENCE, min_size=1, max_size=5).filter(any))
-def test_decode_inverts_encode_on_what_was_learned(sentences):
+def test_subwords_decode_inverts_encode_on_what_was_learned(sentences):
     vocabulary = SubwordVocabulary.from_sentences([*sentences, "< > p a d u n k b o s e"], size=60)
     for sentence in sentences:
         ids = vocabulary.encode(sentence)
@@ -87,18 +84,14 @@ RARE = "".join(map(chr, range(0x4E00, 0x4E00 + 200)))
     ],
     ids=["few", "many", "other letters", "rare characters", "a long sentence"],
 )
-def test_training_sentences_have_a_round_trip_at_every_size(sentences, size):
+def test_subwords_of_every_size_restore_training_sentences(sentences, size):
     vocabulary = SubwordVocabulary.from_sentences((each for each in sentences), size)
     for sentence in sentences:
         assert vocabulary.decode(vocabulary.encode(sentence)) == " ".join(sentence.split())
     assert len(vocabulary) <= size
 
 
-def test_the_shortest_sentences_are_learned_from():
-    assert SubwordVocabulary.from_sentences(["a", "b"], 9).words[4:] == ("▁a", "▁b", "▁", "a", "b")
-
-
-def test_any_white_space_reads_as_one_space():
+def test_subwords_read_any_white_space_as_one_space():
     assert TOY.encode("  the\thorse\u3000\n\u00a0sings ") == TOY.encode("the horse sings")
     assert TOY.decode(TOY.encode(" the \t horse ")) == "the horse"
     assert SubwordVocabulary.from_sentences(["a\tb\u2003a"], 30).words == (
@@ -109,7 +102,8 @@ def test_any_white_space_reads_as_one_space():
 
 @settings(deadline=None, max_examples=50)
 @given(st.text(st.characters(), max_size=30))
-def test_no_text_crashes_or_reaches_a_special_id(text):
+@example("<pad> <unk> <bos> <eos> <s> </s> <eos>a a<eos><eos>")
+def test_subwords_of_any_text_reach_no_special_id(text):
     try:
         ids = TOY.encode(text)
     except ValueError as error:  # a sentence of a script without spaces
@@ -120,7 +114,7 @@ def test_no_text_crashes_or_reaches_a_special_id(text):
     assert isinstance(TOY.decode(ids), str)
 
 
-def test_unknown_characters_read_unk_and_some_have_a_stand_in():
+def test_subwords_of_unknown_characters_read_unk():
     ids = TOY.encode("the 日本 horse")
     assert ids.count(TOY.unknown_id) == 1
     assert TOY.decode(ids) == "the <unk> horse"
@@ -133,25 +127,16 @@ def test_unknown_characters_read_unk_and_some_have_a_stand_in():
 
 
 @pytest.mark.parametrize("sentence", ["<pad> x", "a<unk><bos>, <eos>b", "<eos>"])
-def test_characters_of_special_words_get_ids_and_nothing_is_learned_from_them(sentence):
+def test_subwords_learn_nothing_from_special_words(sentence):
     vocabulary = SubwordVocabulary.from_sentences([sentence] * 5, size=60)
     for text in (sentence, " ".join("".join(sentence.split())), sentence[::-1]):
         assert vocabulary.decode(vocabulary.encode(text)) == text
+        assert not set(vocabulary.encode(text)) & {0, 1, 2, 3}
+    assert vocabulary.words[:4] == Vocabulary([]).words
     assert all(len(word.strip("▁")) < 2 for word in vocabulary.words[4:])
 
 
-def test_text_cannot_forge_special_ids():
-    forged = "<pad> <unk> <bos> <eos> <s> </s> <eos>a a<eos><eos>"
-    vocabulary = SubwordVocabulary.from_sentences(
-        [forged] * 50 + ["< > / p a d u n k b o s e"], size=100
-    )
-    assert vocabulary.words[:4] == Vocabulary([]).words
-    assert not set(vocabulary.encode(forged)) & {0, 1, 2, 3}
-    assert vocabulary.decode(vocabulary.encode(forged)) == forged
-    assert not set(TOY.encode(forged)) & {0, 2, 3}
-
-
-def test_decode_stops_at_end_drops_padding_and_begin_and_makes_single_spaces():
+def test_subwords_decode_stops_at_end_and_drops_padding_and_begin():
     first, second, space = TOY.encode("the horse"), TOY.encode("sings"), TOY.words.index("▁")
     assert TOY.decode([2, *first, 0, *second, 3, *first]) == "the horse sings"
     assert TOY.decode([3, *first]) == ""
@@ -170,7 +155,7 @@ COMPOSED, DECOMPOSED = "caf\u00e9 \uff21", "cafe\u0301 \uff21"  # the last lette
     "form, same, text",
     [("NFC", True, COMPOSED), ("NFKC", True, "caf\u00e9 A"), (None, False, DECOMPOSED)],
 )
-def test_forms_of_unicode_are_the_same_with_a_normalization(tmp_path, form, same, text):
+def test_subwords_with_a_normalization_read_forms_of_unicode_as_one(tmp_path, form, same, text):
     texts = [COMPOSED, DECOMPOSED]
     vocabulary = SubwordVocabulary.from_sentences(texts, size=30, normalization=form)
     vocabulary.save(tmp_path / "subwords")
@@ -183,12 +168,6 @@ def test_forms_of_unicode_are_the_same_with_a_normalization(tmp_path, form, same
     assert copy.deepcopy(vocabulary).normalization == form
     dropout = SubwordDropout(vocabulary, rate=0.5)
     assert all(vocabulary.decode(ids) == text for ids in dropout.draw([DECOMPOSED] * 9, seed=0))
-
-
-def test_another_normalization_is_refused():
-    said = 'SubwordVocabulary.from_sentences: `normalization` must be "NFC", "NFKC" or None'
-    with pytest.raises(ValueError, match=said):
-        SubwordVocabulary.from_sentences(["a"], size=9, normalization="NFD")
 
 
 SYMBOLS = ("<2fr>", "x<2", "<2>", "@", "<a,b>")
@@ -209,7 +188,7 @@ NEAR_SYMBOLS = st.lists(
 @pytest.mark.parametrize("form", WITH_SYMBOLS)
 @settings(deadline=None, max_examples=50)
 @given(parts=NEAR_SYMBOLS, seed=st.integers(0, 99))
-def test_symbols_anywhere_are_single_ids_in_both_ways_also_with_dropout(form, parts, seed):
+def test_symbols_are_single_ids_anywhere_also_with_dropout(form, parts, seed):
     vocabulary, sentence = WITH_SYMBOLS[form], "".join(parts)
     never, often = DROPOUTS[form]
     pieces = re.split("(<2fr>|x<2|<2>|@|<a,b>)", sentence)  # as they come from left to right
@@ -234,11 +213,11 @@ def test_symbols_have_the_first_ids_and_are_in_the_file(tmp_path):
         assert again.encode("a<2fr>b") == vocabulary.encode("a<2fr>b")
     few = SubwordVocabulary.from_sentences(["ab <2fr>"], 8, symbols=["<2fr>"])
     assert sorted(few.words[4:]) == ["<2fr>", "a", "b", "▁"]
-    with pytest.raises(ValueError, match="`size` must be at least 8, for each .* and each symbol"):
-        SubwordVocabulary.from_sentences(["ab <2fr>"], 7, symbols=["<2fr>"])
+    with pytest.raises(ValueError, match="`sentence` must have letters of the vocabulary"):
+        WITH_SYMBOLS[None].encode("<2fr> 我很喜欢这些猫")  # a symbol is no letter of its script
 
 
-def test_symbols_that_begin_alike_are_the_longest():
+def test_symbols_that_begin_alike_are_read_longest_first():
     symbols = ["<a", "<a>"]
     vocabulary = SubwordVocabulary.from_sentences(["b > <"], 20, symbols=symbols)
     sentence = "<a><a b<a>"
@@ -249,50 +228,14 @@ def test_symbols_that_begin_alike_are_the_longest():
     assert beside.decode(beside.encode("b<①")) == "b<①"
 
 
-def test_a_normalization_leaves_symbols_and_what_joins_them():
+def test_symbols_are_left_by_a_normalization():
     symbols = ["①", "<2fr>"]
     vocabulary = SubwordVocabulary.from_sentences(["a 1 ＡA \u0338"], 20, "NFKC", symbols=symbols)
     text = "①Ａ <2fr>\u0338"  # of which NFKC alone makes "1A <2fr≯"
     assert vocabulary.decode(vocabulary.encode(text)) == "①A <2fr>\u0338"
 
 
-@pytest.mark.parametrize("symbol", ["", "a b", "a▁", "\0", "<eos>", "<2fr>"])
-def test_what_cannot_be_a_symbol_is_refused(symbol):
-    said = "SubwordVocabulary.from_sentences: `symbols` must hold distinct words without white"
-    with pytest.raises(ValueError, match=said):
-        SubwordVocabulary.from_sentences(["a"], 9, symbols=["<2fr>", symbol])
-
-
-def test_only_users_symbols_of_a_foreign_model_are_symbols():
-    options = {"model_type": "unigram", "byte_fallback": True, "control_symbols": ["<c>"]}
-    learned = learned_by_sentencepiece(
-        SENTENCES, **{**SPECIAL_IDS, **options, "user_defined_symbols": ["<2fr>"]}, vocab_size=400
-    )
-    assert SubwordVocabulary(learned).symbols == ("<2fr>",)
-
-
-def test_a_symbol_is_no_letter_of_an_unknown_script():
-    with pytest.raises(ValueError, match="`sentence` must have letters of the vocabulary"):
-        WITH_SYMBOLS[None].encode("<2fr> 我很喜欢这些猫")
-
-
-def test_a_size_without_room_for_the_characters_is_refused_with_the_least_one():
-    match = r"SubwordVocabulary\.from_sentences: `size` must be at least 8, .*Received: size=7"
-    with pytest.raises(ValueError, match=match):
-        SubwordVocabulary.from_sentences(["ab c", "b a"], size=7)
-    least = SubwordVocabulary.from_sentences(["ab c", "b a"], size=8)
-    assert sorted(least.words[4:]) == ["a", "b", "c", "▁"]
-
-
-@pytest.mark.parametrize("sentences", [[], [" ", "\n"], ["\0"]])
-def test_sentences_without_words_are_refused(sentences):
-    with pytest.raises(
-        ValueError, match=r"SubwordVocabulary\.from_sentences: `sentences` must hold some words"
-    ):
-        SubwordVocabulary.from_sentences(sentences, size=50)
-
-
-def test_copies_and_files_keep_every_id_of_both_kinds(tmp_path):
+def test_vocabularies_in_copies_and_files_keep_every_id(tmp_path):
     TOY.save(tmp_path / "subwords.model")
     assert [path.name for path in tmp_path.iterdir()] == ["subwords.model"]
     for again in (
@@ -303,8 +246,9 @@ def test_copies_and_files_keep_every_id_of_both_kinds(tmp_path):
     ):
         assert isinstance(again, SubwordVocabulary) and again.words == TOY.words
         assert [*map(again.encode, SENTENCES)] == [*map(TOY.encode, SENTENCES)]
-    vocabulary = Vocabulary.from_sentences(SENTENCES)
+    vocabulary = Vocabulary.from_sentences([*SENTENCES, 'été " \\ <eos> 日本'])
     vocabulary.save(tmp_path / "words.json")
+    assert "été" in (tmp_path / "words.json").read_text(encoding="utf-8")
     loaded = load_vocabulary(tmp_path / "words.json")
     assert isinstance(loaded, Vocabulary) and loaded.words == vocabulary.words
     for kind, name in ((SubwordVocabulary, "words.json"), (Vocabulary, "subwords.model")):
@@ -323,6 +267,7 @@ CONTENTS = {
     "lines": lambda path: b"a\nb\n",
     "list": lambda path: b"[1]",
     "other": lambda path: b'{"other": 1}',
+    "no list": lambda path: b'{"words": 3}',
     "no text": lambda path: b"\xff",
     "zeros": lambda path: b"\0" * 50,
     "cut": lambda path: words_file(path)[:-20],
@@ -330,8 +275,8 @@ CONTENTS = {
 }
 
 
-@pytest.mark.parametrize("load", [load_vocabulary, SubwordVocabulary.load])
-def test_load_refuses_a_file_of_another_kind(tmp_path, load):
+@pytest.mark.parametrize("load", [load_vocabulary, SubwordVocabulary.load, Vocabulary.load])
+def test_vocabularies_load_refuses_a_file_of_another_kind(tmp_path, load):
     who = load.__qualname__
     with pytest.raises(FileNotFoundError, match=f"{who}: `path` must name an existing file"):
         load(tmp_path / "nowhere")
@@ -342,7 +287,31 @@ def test_load_refuses_a_file_of_another_kind(tmp_path, load):
             load(path)
 
 
-def test_nothing_is_printed(tmp_path, capfd):
+SYMBOLS_SAID = "`symbols` must hold distinct words without white"
+REFUSED = [
+    (["a"], 9, {"normalization": "NFD"}, '`normalization` must be "NFC", "NFKC" or None'),
+    (["ab c", "b a"], 7, {}, "`size` must be at least 8, .*Received: size=7"),
+    (["ab <2fr>"], 7, {"symbols": ["<2fr>"]}, "`size` must be at least 8, for each .* symbol"),
+    *(
+        (sentences, 50, {}, "`sentences` must hold some words")
+        for sentences in ([], [" ", "\n"], ["\0"])
+    ),
+    *(
+        (["a"], 9, {"symbols": ["<2fr>", symbol]}, SYMBOLS_SAID)
+        for symbol in ("", "a b", "a▁", "\0", "<eos>", "<2fr>")
+    ),
+]
+
+
+def test_subwords_refuse_what_they_cannot_learn_from():
+    for sentences, size, options, said in REFUSED:
+        with pytest.raises(ValueError, match=rf"SubwordVocabulary\.from_sentences: {said}"):
+            SubwordVocabulary.from_sentences(sentences, size=size, **options)
+    least = SubwordVocabulary.from_sentences(["ab c", "b a"], size=8)
+    assert sorted(least.words[4:]) == ["a", "b", "c", "▁"]
+
+
+def test_subwords_print_nothing(tmp_path, capfd):
     vocabulary = SubwordVocabulary.from_sentences(SENTENCES, size=10_000)
     vocabulary.save(tmp_path / "subwords.model")
     SubwordVocabulary.load(tmp_path / "subwords.model").encode("日本 <eos>")
@@ -352,9 +321,13 @@ def test_nothing_is_printed(tmp_path, capfd):
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_model_of_another_make_will_do_with_the_same_ids_that_text_cannot_forge():
+def test_subwords_of_a_foreign_model_need_its_special_ids():
     vocabulary = SubwordVocabulary(learned_by_sentencepiece(SENTENCES, **SPECIAL_IDS))
     assert vocabulary.decode(vocabulary.encode(SENTENCES[0])) == SENTENCES[0]
+    options = {"model_type": "unigram", "byte_fallback": True, "control_symbols": ["<c>"]}
+    options = {**options, "user_defined_symbols": ["<2fr>"], "vocab_size": 400}
+    learned = learned_by_sentencepiece(SENTENCES, **SPECIAL_IDS, **options)
+    assert SubwordVocabulary(learned).symbols == ("<2fr>",)  # those of the user alone
     options = {**SPECIAL_IDS, "eos_id": -1, "user_defined_symbols": "<eos>"}
     forged = learned_by_sentencepiece(SENTENCES, **options)
     said = "SubwordVocabulary: `model` must be a sentencepiece model whose padding"
@@ -362,7 +335,7 @@ def test_a_model_of_another_make_will_do_with_the_same_ids_that_text_cannot_forg
         SubwordVocabulary(forged)
 
 
-def test_a_missing_sentencepiece_is_named_with_the_line_that_installs_it(tmp_path, monkeypatch):
+def test_subwords_without_sentencepiece_name_what_installs_it(tmp_path, monkeypatch):
     TOY.save(tmp_path / "subwords.model")
     Vocabulary(["a"]).save(tmp_path / "words.json")
     monkeypatch.setitem(sys.modules, "sentencepiece", None)
@@ -372,14 +345,3 @@ def test_a_missing_sentencepiece_is_named_with_the_line_that_installs_it(tmp_pat
     with pytest.raises(ImportError, match=said):
         load_vocabulary(tmp_path / "subwords.model")
     assert load_vocabulary(tmp_path / "words.json").words[4:] == ("a",)
-
-
-@pytest.mark.slow
-def test_batches_take_one_joint_vocabulary_for_both_sides():
-    dataset = token_batches(PAIRS, TOY, TOY, tokens_per_batch=512, shuffle_seed=0)
-    decoded = [
-        (TOY.decode(source), TOY.decode(target))
-        for (sources, _), targets in dataset.as_numpy_iterator()
-        for source, target in zip(sources, targets, strict=True)
-    ]
-    assert sorted(decoded) == sorted(PAIRS)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import tfattn
 from tests.helpers.batching import SPECIAL_IDS, learned_by_sentencepiece
+from tests.helpers.searches import eagerly
 from tfattn.data import Characters, Moses, SubwordVocabulary, Vocabulary, load_vocabulary
 
 CHINESE = [
@@ -45,13 +46,13 @@ class Pairs:
 
 @settings(max_examples=50)
 @given(st.text(st.characters(exclude_categories=["Cs"])))
-def test_characters_give_back_the_sentence_but_for_white_space(text):
+def test_characters_give_back_the_sentence(text):
     characters = Characters()
     assert characters.join(characters(text)) == " ".join(text.replace("▁", "_").split())
     assert all(len(word) == 1 and not word.isspace() for word in characters(text))
 
 
-def test_a_vocabulary_of_characters_knows_new_sentences_of_them():
+def test_vocabulary_of_characters_knows_new_sentences_of_them():
     for sentences in (CHINESE, [THAI], [JAPANESE]):
         words = Vocabulary.from_sentences(sentences, tokenizer=Characters())
         for new in ["".join(dict.fromkeys("".join(sentences)))[::-1].strip(), *sentences]:
@@ -62,14 +63,14 @@ def test_a_vocabulary_of_characters_knows_new_sentences_of_them():
 
 
 @pytest.mark.parametrize("tokenizer", [Characters(), lambda text: list(text)], ids=["ours", "list"])
-def test_a_space_in_text_that_was_learned_without_any_is_no_unknown_word(tokenizer):
+def test_vocabulary_learned_without_spaces_ignores_them(tokenizer):
     words = Vocabulary.from_sentences(["我喜欢猫", "猫喜欢鱼"], tokenizer=tokenizer)
     assert words.encode("我 喜欢\u3000鱼") == words.encode("我喜欢鱼") and words.encode(" ") == []
     spaced = Vocabulary.from_sentences(["我 喜欢猫"], tokenizer=tokenizer)
     assert len(spaced.encode("喜 欢")) == 3 and spaced.unknown_id not in spaced.encode("喜 欢")
 
 
-def test_counts_sizes_and_special_entries_are_of_the_tokenizers_words():
+def test_vocabulary_counts_the_words_of_its_tokenizer():
     words = Vocabulary.from_sentences(["ab a", "a c"], min_count=2, tokenizer=Characters())
     assert words.words[4:] == ("a", "▁")
     assert len(Vocabulary.from_sentences(["ab a", "a c"], max_size=6, tokenizer=Characters())) == 6
@@ -80,7 +81,7 @@ def test_counts_sizes_and_special_entries_are_of_the_tokenizers_words():
 # Functions.
 
 
-def test_a_function_splits_and_spaces_or_its_join_put_sentences_together():
+def test_tokenizer_function_splits_and_its_join_puts_together():
     words = Vocabulary.from_sentences(["banana bad"], tokenizer=vowels)
     assert words.words[4:] == ("ba", "na", "d")
     assert words.decode(words.encode("nad")) == "na d"
@@ -94,7 +95,7 @@ def test_a_function_splits_and_spaces_or_its_join_put_sentences_together():
 
 
 @pytest.mark.parametrize("make", [Vocabulary, Vocabulary.from_sentences])
-def test_invalid_tokenizers_are_refused(make):
+def test_tokenizer_that_is_invalid_is_refused(make):
     for wrong, said in (
         (Characters, "be a function from a sentence to its words"),
         (lambda sentence, language: [], "take a sentence"),
@@ -109,7 +110,7 @@ def counting(sentence):
     return sentence.split() + 1 if "x" in sentence else sentence.split()
 
 
-def test_an_error_inside_a_tokenizer_is_shown_as_it_is():
+def test_tokenizer_error_is_shown_as_it_is():
     words = Vocabulary(["a"], tokenizer=counting)
     for read in (words.encode, lambda text: Vocabulary.from_sentences([text], tokenizer=counting)):
         with pytest.raises(TypeError, match="can only concatenate list"):
@@ -122,7 +123,7 @@ def test_an_error_inside_a_tokenizer_is_shown_as_it_is():
 @pytest.mark.parametrize(
     "tokenizer", [Characters(), Moses("de", lowercase=True), Moses("en"), str.split, None], ids=str
 )
-def test_a_tokenizer_of_the_package_comes_back_from_the_file(tmp_path, tokenizer):
+def test_tokenizer_of_the_package_comes_back_from_the_file(tmp_path, tokenizer):
     path, text = tmp_path / "words.json", "Ein Mann, mit Hut."
     words = Vocabulary.from_sentences([text], tokenizer=tokenizer)
     words.save(path)
@@ -141,7 +142,7 @@ def test_a_tokenizer_of_the_package_comes_back_from_the_file(tmp_path, tokenizer
     [(vowels, r"\.vowels"), (Pairs(), r"\.Pairs"), (functools.partial(vowels), r"partial")],
     ids=["function", "object", "partial"],
 )
-def test_a_custom_function_is_named_by_the_file_and_passed_again(tmp_path, tokenizer, name):
+def test_tokenizer_of_ones_own_is_named_by_the_file(tmp_path, tokenizer, name):
     path = tmp_path / "words.json"
     words = Vocabulary.from_sentences(["banana"], tokenizer=tokenizer)
     words.save(path)
@@ -153,7 +154,7 @@ def test_a_custom_function_is_named_by_the_file_and_passed_again(tmp_path, token
     assert found.encode("banana") == words.encode("banana") and found.tokenizer is tokenizer
 
 
-def test_a_file_with_a_tokenizer_of_another_kind_is_refused_and_subwords_take_none(tmp_path):
+def test_tokenizer_of_another_kind_in_a_file_is_refused(tmp_path):
     path = tmp_path / "words.json"
     for saved in (3, {"name": "Else"}, {"name": "Moses"}, {"name": []}, ["a"], {}):
         path.write_text(json.dumps({"words": ["a"], "tokenizer": saved}), encoding="utf-8")
@@ -169,7 +170,7 @@ def test_a_file_with_a_tokenizer_of_another_kind_is_refused_and_subwords_take_no
 # Sentences that would be one word.
 
 
-def test_sentences_without_spaces_are_refused_as_words():
+def test_vocabulary_of_sentences_without_spaces_is_refused():
     for sentences in (CHINESE, [THAI], [*CHINESE[:3], "a b", "c d"], [*CHINESE[:2], "a b", "c"]):
         said = r"must have spaces.*tokenizer=tfattn\.data\.Characters"
         with pytest.raises(ValueError, match=said):
@@ -177,7 +178,7 @@ def test_sentences_without_spaces_are_refused_as_words():
         assert len(Vocabulary.from_sentences(sentences, tokenizer=str.split)) > 4
 
 
-def test_sentences_with_spaces_are_taken():
+def test_vocabulary_of_sentences_with_spaces_is_made():
     for sentences in (
         ["我 喜欢 黑色 的 巧克力 。", "谢谢"],
         [KOREAN],
@@ -189,7 +190,7 @@ def test_sentences_with_spaces_are_taken():
         assert not any(words.unknown_id in words.encode(sentence) for sentence in sentences)
 
 
-def test_subwords_of_other_letters_refuse_a_sentence_of_one_unknown_piece():
+def test_subwords_refuse_a_sentence_of_one_unknown_piece():
     words = SubwordVocabulary.from_sentences(["a cat sleeps .", "das haus ist rot ."], 60)
     for new in ("我喜欢鱼", "我喜欢巧克力 .", THAI):
         with pytest.raises(
@@ -199,7 +200,7 @@ def test_subwords_of_other_letters_refuse_a_sentence_of_one_unknown_piece():
     assert 1 in words.encode("a 我喜欢鱼") and words.encode("谢谢")[-1] == 1
 
 
-def test_a_model_of_sentencepiece_may_write_what_it_does_not_know_in_bytes():
+def test_subwords_of_a_model_with_bytes_know_every_character():
     options = {"model_type": "bpe", "byte_fallback": True, "vocab_size": 4 + 256 + 12}
     model = learned_by_sentencepiece(["a low newt", "low low"], **options, **SPECIAL_IDS)
     words = SubwordVocabulary(model)
@@ -208,7 +209,7 @@ def test_a_model_of_sentencepiece_may_write_what_it_does_not_know_in_bytes():
     assert words.decode(ids[:4]).endswith("\N{REPLACEMENT CHARACTER}")
 
 
-def test_a_sentence_of_one_unknown_word_is_refused_and_an_unknown_word_is_not():
+def test_vocabulary_refuses_a_sentence_of_one_unknown_word():
     known = ["我", "喜欢", "猫", "a"]
     words = Vocabulary([*known, "。"])
     for vocabulary, new in (
@@ -245,7 +246,7 @@ RAW = [
 
 
 @pytest.mark.parametrize("language, raw, wanted", RAW)
-def test_raw_text_becomes_the_form_of_moses_and_comes_back(language, raw, wanted):
+def test_moses_of_raw_text_and_back(language, raw, wanted):
     moses = Moses(language)
     assert " ".join(moses(raw)) == wanted
     plain = raw.translate(str.maketrans("“”–", '""-'))
@@ -254,6 +255,15 @@ def test_raw_text_becomes_the_form_of_moses_and_comes_back(language, raw, wanted
     assert " ".join(small(raw)) == wanted.lower()
     assert small.join(small(raw)) == plain[0] + plain[1:].lower()
     assert moses("") == [] and moses.join([]) == small.join([]) == ""
+
+
+def test_moses_of_another_language_than_one_with_spaces_is_refused():
+    for language, said in (
+        *((code, "a language with spaces") for code in ("zh", "ja", "th")),
+        *((code, "a language code") for code in ("English", "EN", "")),
+    ):
+        with pytest.raises(ValueError, match=f"Moses: `language` must be {said}"):
+            Moses(language)
 
 
 SENTENCES = ["A man, in a hat.", "The kid's hat isn't red!"]
@@ -268,7 +278,8 @@ SENTENCES = ["A man, in a hat.", "The kid's hat isn't red!"]
     ],
     ids=["Moses", "characters", "subwords"],
 )
-def test_translate_takes_raw_text_and_gives_proper_text(sentences, words):
+@eagerly()
+def test_tokenizer_lets_translate_take_and_give_raw_text(sentences, words):
     class Echo:
         """Writes its source."""
 
@@ -280,12 +291,3 @@ def test_translate_takes_raw_text_and_gives_proper_text(sentences, words):
             return keras.ops.one_hot(token, len(words)), state
 
     assert tfattn.translate(Echo(), sentences, words, words, max_length=40) == sentences
-
-
-def test_moses_is_for_a_language_with_spaces_named_by_its_code():
-    for language, said in (
-        *(("zh", "a language with spaces"), ("ja", "a language with"), ("th", "a language with")),
-        *(("English", "a language code"), ("EN", "a language code"), ("", "a language code")),
-    ):
-        with pytest.raises(ValueError, match=f"Moses: `language` must be {said}"):
-            Moses(language)

@@ -48,6 +48,7 @@ def test_samples_must_be_texts():
         decoding.minimum_bayes_risk([])
 
 
+@pytest.mark.slow
 @eagerly()
 @pytest.mark.usefixtures("dense_path")
 def test_a_seed_gives_the_same_choice():

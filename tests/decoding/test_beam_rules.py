@@ -41,7 +41,7 @@ def looking(tokens, position, state):
 @pytest.mark.slow
 @pytest.mark.parametrize("penalty, strength", [(1.0, 0.4), (0.0, 0.5)])
 @eagerly()
-def test_open_beams_are_compared_without_what_they_have_yet_to_look_at(penalty, strength):
+def test_coverage_penalty_counts_only_in_beams_that_have_ended(penalty, strength):
     table, hidden = tables(9, batch=11, size=7, scale=2.0), np.arange(S) >= 3
     weights = np.random.default_rng(5).dirichlet(np.full(3, 0.3), size=(11, 7))
     weights = np.pad(weights, [(0, 0), (0, 0), (0, 2)])
@@ -60,8 +60,9 @@ def test_open_beams_are_compared_without_what_they_have_yet_to_look_at(penalty, 
         assert_same(found, wanted[:2], row)
 
 
+@pytest.mark.slow
 @eagerly()
-def test_a_source_token_that_nothing_looks_at_makes_no_score_infinite():
+def test_coverage_penalty_of_an_unseen_source_token_is_finite():
     table = tables(3, batch=1, size=6)
     weights = np.eye(S)[np.zeros((1, 6), int)].astype("float32")
     state = {"table": table, "weights": weights, "coverage": np.zeros((1, S), "float32")}
@@ -69,7 +70,7 @@ def test_a_source_token_that_nothing_looks_at_makes_no_score_infinite():
     assert np.isfinite(numpy(found.scores)).all()
 
 
-def test_a_state_without_coverage_is_refused():
+def test_coverage_penalty_of_a_state_without_coverage_is_refused():
     message = "step: `state` must have the entry 'coverage' for CoveragePenalty"
     with pytest.raises(ValueError, match=message):
         decoding.BeamSearch(rules=[rules.CoveragePenalty(0.2)])(
@@ -90,7 +91,7 @@ def stepped(model, **options):
 
 
 @pytest.mark.slow
-def test_a_transformer_keeps_the_weights_of_its_last_block():
+def test_coverage_of_a_transformer_sums_the_weights_of_its_last_block():
     model = transformer(num_layers=2)
     logits, state = stepped(model, coverage=True)
     np.testing.assert_allclose(logits, stepped(model)[0], atol=1e-5)
@@ -102,7 +103,7 @@ def test_a_transformer_keeps_the_weights_of_its_last_block():
 
 
 @pytest.mark.slow
-def test_a_recurrent_model_keeps_its_alignments():
+def test_coverage_of_a_recurrent_model_sums_its_alignments():
     model = recurrent()
     logits, state = stepped(model, alignments=True, coverage=True)
     np.testing.assert_allclose(logits, stepped(model)[0], atol=1e-5)
@@ -110,7 +111,7 @@ def test_a_recurrent_model_keeps_its_alignments():
     np.testing.assert_allclose(state["coverage"], wanted, rtol=1e-5)
 
 
-def test_coverage_of_a_transformer_needs_caches():
+def test_coverage_of_a_transformer_without_caches_is_refused():
     with pytest.raises(ValueError, match="^Transformer: `max_length` must be a positive integer"):
         transformer().encode(SOURCE, coverage=True)
 

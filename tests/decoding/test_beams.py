@@ -1,6 +1,4 @@
-"""Beam search over tables of probabilities: against every hypothesis there is, and against a beam
-search in Python.
-"""
+"""Beams, and beams with a pool, apart from what `test_rules.py` tests of every search."""
 
 import numpy as np
 import pytest
@@ -10,7 +8,6 @@ from tests.helpers.searches import (
     BEGIN,
     END,
     IDS,
-    PENALTIES,
     assert_same,
     beams_in_python,
     eagerly,
@@ -21,18 +18,18 @@ from tests.helpers.searches import (
     trigram,
 )
 from tests.helpers.tensors import as_tensor, compiled, dtype_of, numpy
-from tfattn import decoding
+from tfattn import decoding, rules
 
 pytestmark = pytest.mark.usefixtures("dense_path")
 
 
 @pytest.mark.slow
-def test_enough_beams_find_what_trying_everything_finds():
+@eagerly()
+def test_beam_search_with_enough_beams_finds_what_trying_everything_finds():
     table = tables(0, batch=3, size=6)
-    for penalty in PENALTIES:
-        found = decoding.BeamSearch(num_beams=121, length_penalty=penalty, num_results=121)(
-            trigram, table, 3, 4, **IDS
-        )
+    for penalty in (0.0, 0.6, 1.0, 2.0):
+        search = decoding.BeamSearch(num_beams=121, length_penalty=penalty, num_results=121)
+        found = search(trigram, table, 3, 4, **IDS)
         for row in range(3):
             wanted = beams_in_python(table[row], 4, penalty)
             assert len(wanted) == 1 + 3 + 9 + 27 + 81
@@ -40,25 +37,8 @@ def test_enough_beams_find_what_trying_everything_finds():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("num_beams, num_results, size", [(5, 3, 4), (2, 1, 7)])
-def test_few_beams_find_what_the_search_in_python_finds(num_beams, num_results, size):
-    rng = np.random.default_rng(size)
-    for penalty in PENALTIES:
-        for scale in (0.3, 2.0, 6.0):
-            table = tables(rng.integers(10_000), batch=7, size=size, scale=scale)
-            limits = rng.permutation(7) + 1
-            options = {"num_beams": num_beams, "num_results": num_results}
-            found = decoding.BeamSearch(length_penalty=penalty, **options)(
-                trigram, table, 7, limits, **IDS
-            )
-            for row, limit in enumerate(limits):
-                wanted = beams_in_python(table[row], limit, penalty, num_beams)
-                assert_same(found, wanted[:num_results], row)
-
-
-@pytest.mark.slow
 @eagerly()
-def test_one_beam_is_greedy_search_where_rounding_makes_two_sums_equal():
+def test_beam_search_with_one_beam_equals_greedy_also_where_sums_round():
     # 1e-6 between two logits is lost when it is added to a sum of about -1000.
     logits = np.zeros((7, 8), "float32")
     logits[:, 3], logits[:, 5:7] = -1.0, [[1.0, 1.0 + 1e-6]]
@@ -76,7 +56,7 @@ def test_one_beam_is_greedy_search_where_rounding_makes_two_sums_equal():
 
 @pytest.mark.slow
 @eagerly()
-def test_of_equal_beams_the_lower_ids_come_first_and_what_there_is_not_is_padding():
+def test_beam_search_puts_lower_ids_of_equal_beams_first_and_pads():
     table = np.full((3, 3, 6, 6, 6), -np.inf, "float32")  # the last row has no possible token
     table[0] = np.where(np.isfinite(tables(0, 1, 6, length=3)[0]), 0.0, -np.inf)
     # Three hypotheses in all: END; 3 END; 4, which then has nothing that may follow.
@@ -90,7 +70,7 @@ def test_of_equal_beams_the_lower_ids_come_first_and_what_there_is_not_is_paddin
 
 @pytest.mark.slow
 @eagerly()
-def test_a_float16_step_is_summed_in_float32():
+def test_beam_search_of_a_float16_step_sums_in_float32():
     def half(tokens, position, table):
         return ops.cast(trigram(tokens, position, table)[0], "float16"), table
 
@@ -105,7 +85,7 @@ def test_a_float16_step_is_summed_in_float32():
 
 @pytest.mark.tensorflow
 @eagerly()
-def test_a_sentence_is_done_when_no_open_beam_can_overtake():
+def test_beam_search_stops_when_no_open_beam_can_overtake():
     # The end has probability 0.9, every other way 0.05 a token: after the first step nothing can
     # come close.
     logits = np.log([1e-9, 1e-9, 0.9, 0.05, 0.05]).astype("float32")
@@ -130,10 +110,12 @@ def test_a_sentence_is_done_when_no_open_beam_can_overtake():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "run", [lambda search: search(), lambda search: compiled(search)()], ids=["dropped", "all"]
+    "run",
+    [eagerly()(lambda search: search()), lambda search: compiled(search)()],
+    ids=["dropped", "all"],
 )
-def test_the_state_comes_out_in_the_order_of_the_results(run):
-    """With finished rows dropped, and with all kept."""
+def test_beam_search_returns_the_state_in_the_order_of_the_results(run):
+    """With finished rows dropped, and in a function of the caller's, which keeps all."""
 
     def search():
         options = {"return_state": True, **IDS}
@@ -159,7 +141,7 @@ def test_the_state_comes_out_in_the_order_of_the_results(run):
 @pytest.mark.tensorflow
 @pytest.mark.slow
 @eagerly()
-def test_what_a_step_leaves_alone_is_not_gathered_at_every_step():
+def test_beam_search_does_not_gather_what_a_step_leaves_alone():
     def step(tokens, position, state):
         seen.append(state)
         return reading(tokens, position, state)
@@ -177,7 +159,32 @@ def test_what_a_step_leaves_alone_is_not_gathered_at_every_step():
     )
 
 
-def test_more_results_than_beams_are_refused():
+def test_beam_search_of_more_results_than_beams_is_refused():
     message = "^BeamSearch: `num_results` must be at most `num_beams`=4. Received: num_results=5$"
     with pytest.raises(ValueError, match=message):
         decoding.BeamSearch(num_results=5)(trigram, tables(0, 1, 5), 1, 3, **IDS)
+
+
+# The pool.
+
+
+@eagerly()
+def test_pooled_beam_search_with_more_beams_than_candidates_leaves_places_empty():
+    found = decoding.PooledBeamSearch(6)(trigram, tables(1, 1, 7), 1, 1, **IDS)
+    np.testing.assert_array_equal(numpy(found.tokens)[0, :, 0], [END, 0, 0, 0, 0, 0])
+    assert np.isneginf(numpy(found.scores)[0, 1:]).all()
+
+
+@eagerly()
+def test_pooled_beam_search_refuses_what_it_cannot_do():
+    for rule in (rules.CoveragePenalty(0.2), rules.RequiredTokens([[5]])):
+        with pytest.raises(ValueError, match="PooledBeamSearch: `rules` must hold no rule for"):
+            decoding.PooledBeamSearch(rules=[rule])
+    arguments = trigram, tables(5, 1, 7), 1, 6
+    every = decoding.PooledBeamSearch(rules=[rules.ForbiddenTokens(range(7))])
+    with pytest.raises(ValueError, match="leave each row a token to write"):
+        every(*arguments, **IDS)
+    with pytest.raises(ValueError, match="PooledBeamSearch: `return_state` must be False"):
+        decoding.PooledBeamSearch(2)(*arguments, **IDS, return_state=True)
+    with pytest.raises(ValueError, match="PooledBeamSearch: `steps` must be a positive integer"):
+        decoding.PooledBeamSearch(2).stream(trigram, tables(5, 1, 7), 6, steps=-3)

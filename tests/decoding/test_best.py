@@ -33,7 +33,7 @@ def some_logits(size):
 
 
 @pytest.mark.parametrize("size", [3, 97, 2048, 2053, 2079])
-def test_the_best_tokens_are_those_of_a_stable_sort(size):
+def test_best_tokens_are_those_of_a_stable_sort(size):
     logits = some_logits(size)
     for k in (1, 5, 11):
         given = ops.convert_to_tensor(logits)
@@ -50,7 +50,7 @@ def test_the_best_tokens_are_those_of_a_stable_sort(size):
 @pytest.mark.slow
 @pytest.mark.tensorflow
 @pytest.mark.parametrize("size", [3, 2053])
-def test_the_number_of_tokens_may_be_known_only_in_the_run(size):
+def test_best_tokens_of_an_unknown_number_are_the_same(size):
     @tf.function(input_signature=[tf.TensorSpec((None, None))])
     def unknown(logits):
         return best_tokens(logits, 5)

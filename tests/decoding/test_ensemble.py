@@ -24,9 +24,10 @@ def models():
     return [transformer(), transformer(num_layers=2, positions=tfattn.LearnedPositionalEncoding(9))]
 
 
+@pytest.mark.slow
 @eagerly()
 @pytest.mark.parametrize("search", SEARCHES.values(), ids=SEARCHES)
-def test_a_model_twice_is_the_model(models, search):
+def test_ensemble_of_a_model_twice_is_the_model(models, search):
     found, wanted = (
         decoding.translate(model, SENTENCES, ENGLISH, GERMAN, search, max_length=4)
         for model in (decoding.Ensemble(models[:1] * 2), models[0])
@@ -44,8 +45,9 @@ def mean_in_numpy(models, source, target_in):
     return found
 
 
+@pytest.mark.slow
 @eagerly()
-def test_beams_sum_the_logs_of_mean_probabilities(models):
+def test_ensemble_sums_the_logs_of_mean_probabilities(models):
     """Of a Transformer and a recurrent model, with caches and states that follow the beams."""
     models = [models[0], recurrent()]
     ensemble, search = decoding.Ensemble(models), decoding.BeamSearch(3, length_penalty=0.0)
@@ -69,7 +71,8 @@ def test_beams_sum_the_logs_of_mean_probabilities(models):
     np.testing.assert_allclose(found, wanted, rtol=1e-4)
 
 
-def test_coverage_is_the_mean_and_lengths_are_the_least(models):
+@pytest.mark.slow
+def test_ensemble_has_the_mean_coverage_and_the_least_lengths(models):
     ensemble, source, begin = decoding.Ensemble(models), np.array([[4, 5, 3, 0]]), np.array([[2]])
     assert (ensemble.max_source_length, ensemble.max_target_length) == (9, 9)
     assert ensemble.target_vocabulary_size == len(GERMAN)
@@ -81,8 +84,9 @@ def test_coverage_is_the_mean_and_lengths_are_the_least(models):
     np.testing.assert_allclose(ops.convert_to_numpy(state["coverage"]), wanted, rtol=1e-5)
 
 
+@pytest.mark.slow
 @eagerly()
-def test_language_models_keep_their_prompt():
+def test_ensemble_of_language_models_keeps_the_prompt():
     sizes = {"num_layers": 1, "width": 8, "num_heads": 2, "hidden_dim": 16}
     ensemble = decoding.Ensemble([tfattn.CausalLM(11, **sizes) for _ in range(2)])
     prompt = np.array([[4, 7, 5], [6, 0, 0]])
@@ -93,7 +97,7 @@ def test_language_models_keep_their_prompt():
     assert not {6, 7} & {*found[0, 3:], *found[1, 1:]}
 
 
-def test_a_model_may_leave_its_vocabularies_unknown(models):
+def test_ensemble_with_a_model_of_unknown_vocabularies_knows_the_others(models):
     class Unknown:
         encode, step = models[0].encode, models[0].step
 
@@ -102,7 +106,7 @@ def test_a_model_may_leave_its_vocabularies_unknown(models):
     assert decoding.Ensemble([Unknown()]).target_vocabulary_size is None
 
 
-def test_other_vocabularies_and_objects_are_refused():
+def test_ensemble_of_other_vocabularies_or_objects_is_refused():
     sizes = {"num_layers": 1, "width": 8, "num_heads": 2, "hidden_dim": 16}
     models = [tfattn.Transformer(11, size, **sizes) for size in (13, 17)]
     said = r"must have the same `target_vocabulary_size`. Received: models=\[13, 17\]"

@@ -17,7 +17,6 @@ from tests.helpers.tensors import (
     BACKEND,
     CALLS_A_TRACE,
     as_tensor,
-    compiled,
     needs_compiling,
     numpy,
     tf,
@@ -40,14 +39,10 @@ def scripted(tokens, position, state):
     return ops.one_hot(ops.take(state, position, axis=1), V), state
 
 
-@pytest.mark.parametrize(
-    "run", [lambda search: search(), lambda search: compiled(search)()], ids=["dropped", "all"]
-)
-def test_each_row_may_have_its_own_max_length(run):
-    """With finished rows dropped, and with all kept."""
+@eagerly()
+def test_greedy_search_with_a_max_length_for_each_row_ends_each_there():
     script = [[4, 5, 3, 6, 7], [4, 4, 4, 4, 4], [4, 5, 6, 7, 8], [5, 5, 5, 5, 5], [3, 4, 5, 6, 7]]
-    limits = [4, 2, 5, 1, 5]
-    written = numpy(run(lambda: tfattn.GreedySearch()(scripted, as_tensor(script), 5, limits)))
+    written = numpy(tfattn.GreedySearch()(scripted, as_tensor(script), 5, [4, 2, 5, 1, 5]))
     assert written.tolist() == [
         [4, 5, 3, 0, 0],
         [4, 4, 0, 0, 0],
@@ -56,26 +51,21 @@ def test_each_row_may_have_its_own_max_length(run):
         [3, 0, 0, 0, 0],
     ]
     assert written.dtype == "int32"
-
-
-@pytest.mark.parametrize(
-    "bad", [[1, 2, 3], [1, 2, 3, 0], [1.0, 2.0, 3.0, 4.0], [[1], [2, 3], 4, 5]], ids=str
-)
-def test_lengths_that_are_not_one_for_each_row_are_refused(bad):
-    message = "one for each row, with `batch_size`=4. Received: max_length"
-    with pytest.raises(ValueError, match=message):
-        tfattn.GreedySearch()(scripted, np.ones((4, 5)), 4, max_length=bad)
+    message = "one for each row, with `batch_size`=5. Received: max_length"
+    for bad in ([1, 2, 3], [1, 2, 3, 0, 1], [1.0, 2.0, 3.0, 4.0, 5.0], [[1], [2, 3], 4, 5, 6]):
+        with pytest.raises(ValueError, match=message):
+            tfattn.GreedySearch()(scripted, np.ones((5, 5)), 5, max_length=bad)
 
 
 @eagerly()
-def test_begin_end_and_padding_may_be_other_ids():
+def test_greedy_search_with_other_special_ids_uses_them():
     ids = {"begin_id": 5, "end_id": 8, "padding_id": 9}
     assert numpy(tfattn.GreedySearch()(counting, (), 1, 5, **ids)).tolist() == [[6, 7, 8, 9, 9]]
 
 
 @pytest.mark.tensorflow
 @eagerly()
-def test_a_step_sees_what_is_written_and_padding_after_it():
+def test_search_step_sees_what_is_written_and_padding_after_it():
     def step(tokens, position, state):
         seen.append((numpy(tokens).tolist(), int(position)))
         return counting(tokens, position, state)
@@ -100,7 +90,7 @@ PLAIN = {
 
 
 @pytest.mark.parametrize("search", PLAIN)
-def test_padding_is_never_a_choice(search):
+def test_search_never_chooses_padding(search):
     """The best tokens are 4, padding, padding and the end; after padding 5 and 6 come next."""
     scores = np.zeros((4, 7), "float32")
     scores[[0, 1, 2, 3], [4, 0, 0, 3]] = 30
@@ -117,7 +107,7 @@ def test_padding_is_never_a_choice(search):
 
 
 @pytest.mark.parametrize("search", PLAIN)
-def test_scores_of_nan_are_refused_by_row_and_place(search):
+def test_search_of_nan_scores_is_refused_by_row_and_place(search):
     def step(tokens, position, bad):
         here = ops.logical_and(bad, position == 2)
         return ops.where(here[:, None], float("nan"), counting(tokens, position, None)[0]), bad
@@ -129,7 +119,7 @@ def test_scores_of_nan_are_refused_by_row_and_place(search):
 
 
 @eagerly()
-def test_the_state_is_returned_as_it_was_when_each_row_ended():
+def test_search_returns_the_state_of_each_row_at_its_end():
     def step(tokens, position, state):
         logits, _ = scripted(tokens, position, state["script"])
         rows, all_steps = state["steps"]
@@ -147,15 +137,10 @@ def test_the_state_is_returned_as_it_was_when_each_row_ended():
 
 
 @eagerly()
-def test_a_state_without_tensors_is_fine():
+def test_search_state_without_tensors_and_batch_size_of_a_tensor_are_fine():
     for state in ((), {}, None, {"cache": None}):
-        assert numpy(tfattn.GreedySearch()(counting, state, 1, 3, end_id=5)).tolist() == [[3, 4, 5]]
-
-
-@eagerly()
-def test_the_batch_size_may_be_a_tensor():
-    written = tfattn.GreedySearch()(counting, (), as_tensor(3), 2, end_id=9)
-    assert numpy(written).tolist() == [[3, 4]] * 3
+        written = tfattn.GreedySearch()(counting, state, as_tensor(2), 3, end_id=5)
+        assert numpy(written).tolist() == [[3, 4, 5]] * 2
 
 
 # One compiled loop.
@@ -164,61 +149,58 @@ def test_the_batch_size_may_be_a_tensor():
 @needs_compiling
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "run",
+    "make",
     [
-        lambda number, *inputs: decoding.Sampling(
+        lambda number: decoding.Sampling(
             temperature=0.5 + number,
             top_p=0.5 + 0.2 * number,
             top_k=4,
             seed=[None, 2, keras.random.SeedGenerator(3)][number],
-        )(*inputs, **IDS),
-        lambda number, *inputs: decoding.BeamSearch(
-            length_penalty=0.6 * number, diverse=decoding.DiverseBeams(2, 0.5 * number)
-        )(*inputs, **IDS),
-        lambda number, *inputs: decoding.GreedySearch(
-            rules=[
-                rules.TargetPrefix([number + 3, 3]),
-                rules.MinP(0.1 + 0.2 * number),
-                rules.TypicalP(1.0 - 0.2 * number),
-            ]
-        )(*inputs, **IDS),
-        lambda number, *inputs: decoding.GreedySearch(
             rules=[
                 rules.RepetitionPenalty(1.0 + number),
-                rules.ForbiddenTokens([[3, number + 4], 3]),
-                rules.RequiredTokens([number + 4, [6, number + 4]]),
+                rules.TargetPrefix([number + 3, 3]),
+                rules.ForbiddenTokens([[3, number + 4], 6]),
+                rules.RequiredTokens([number + 3, [3, number + 3]]),
                 rules.MinLength(number),
-            ]
-        )(*inputs, **IDS),
+                rules.MinP(0.1 + 0.2 * number),
+                rules.TypicalP(1.0 - 0.2 * number),
+            ],
+        ),
+        lambda number: decoding.BeamSearch(
+            length_penalty=0.6 * number, diverse=decoding.DiverseBeams(2, 0.5 * number)
+        ),
     ],
-    ids=["sample", "groups", "prefix", "required"],
+    ids=["sample with rules", "groups"],
 )
-def test_another_state_or_number_is_no_new_trace(run):
+def test_search_with_another_state_or_number_is_no_new_trace(make):
     calls = []
     step = noting(trigram, calls)
     for number in range(3):
-        run(number, step, tables(number, 2, 7), 2, 7)
+        make(number)(step, tables(number, 2, 7), 2, 7, **IDS)
     assert len(calls) == CALLS_A_TRACE
 
 
 @needs_compiling
 @pytest.mark.slow
-def test_another_kind_of_rule_or_another_order_is_another_trace():
-    calls, table = [], tables(0, 3, 7)
-    step, first, second = noting(trigram, calls), rules.MinLength(2), rules.MinP(0.1)
-    sizes = [[rules.NoRepeatNgrams(n)] for n in (2, 3)]  # each compares n positions
-    different = ([first, second], [second, first], *sizes)
+def test_search_with_another_rule_or_another_order_is_another_trace():
+    calls, length = [], rules.MinLength(2)
+    step = noting(counting, calls)
+    pairs, triples = (rules.NoRepeatNgrams(n) for n in (2, 3))  # each compares n positions
+    different = ([length, pairs], [pairs, length], [length, triples])
     for some in (*different, *different):
-        decoding.GreedySearch(rules=some)(step, table, 3, 7, **IDS)
-    assert len(calls) == 4 * CALLS_A_TRACE
+        decoding.GreedySearch(rules=some)(step, (), 3, 7, end_id=9)
+    assert len(calls) == len(different) * CALLS_A_TRACE
 
 
 @needs_compiling
 @pytest.mark.slow
-@pytest.mark.parametrize("jit_compile", [False, True])
-@pytest.mark.parametrize("kind", [decoding.GreedySearch, decoding.BeamSearch])
-def test_a_few_traces_serve_prompts_of_every_shape(kind, jit_compile):
-    search, calls = kind(jit_compile=jit_compile), []
+@pytest.mark.parametrize(
+    "search",
+    [decoding.GreedySearch(), decoding.BeamSearch(jit_compile=True)],
+    ids=["greedy", "beams under XLA"],
+)
+def test_search_of_prompts_of_every_shape_takes_a_few_traces(search):
+    calls = []
     step = noting(counting, calls)
     # On JAX each shape has its own trace.
     shapes = [(2, 3, 7), (3, 5, 3), (5, 7, 11), (7, 2, 1), (2, 3, 7), (3, 5, 3)]
@@ -229,8 +211,9 @@ def test_a_few_traces_serve_prompts_of_every_shape(kind, jit_compile):
     assert len(calls) <= (4 if BACKEND == "jax" else 2) * CALLS_A_TRACE
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow
-def test_xla_compiles_the_loop_on_request_alone():
+def test_search_is_compiled_by_xla_on_request_alone():
     def step(tokens, position, state):
         rows = tf.numpy_function(len, [tokens], tf.int64)  # which XLA cannot compile
         return ops.one_hot(ops.full((tf.cast(rows, "int32"),), 4), 8), state
@@ -242,7 +225,7 @@ def test_xla_compiles_the_loop_on_request_alone():
 
 @pytest.mark.tensorflow
 @pytest.mark.slow
-def test_searches_of_many_models_warn_of_no_retracing():
+def test_search_of_many_models_warns_of_no_retracing():
     warnings = []
     handler = logging.Handler()
     handler.emit = lambda record: warnings.append(record.getMessage())
@@ -278,7 +261,7 @@ class BestLayer(keras.layers.Layer):
 
 
 @pytest.mark.slow
-def test_a_compiled_search_reads_variables_as_they_are_now():
+def test_search_once_compiled_reads_variables_as_they_are_now():
     best, layer = Best(), BestLayer()
     for step in (best.step, lambda *arguments: best.step(*arguments), layer.step):
         for token in (4, 6):
@@ -287,7 +270,7 @@ def test_a_compiled_search_reads_variables_as_they_are_now():
 
 
 @eagerly()
-def test_two_owners_of_one_method_do_not_share_a_search():
+def test_search_of_two_owners_of_one_method_is_not_shared():
     owners = [Best(5), Best(7)]
     written = [numpy(tfattn.GreedySearch()(owner.step, (), 1, 2)).tolist() for owner in owners]
     assert written == [[[5, 5]], [[7, 7]]]
@@ -302,7 +285,8 @@ def decode_and_forget():
     return weakref.ref(owner)
 
 
-def test_a_search_does_not_keep_its_steps_owner_alive():
+@pytest.mark.slow
+def test_search_does_not_keep_the_owner_of_its_step_alive():
     alive = decode_and_forget()
     gc.collect()
     assert alive() is None
@@ -310,7 +294,7 @@ def test_a_search_does_not_keep_its_steps_owner_alive():
 
 @pytest.mark.tensorflow
 @pytest.mark.slow
-def test_a_search_of_unknown_shapes_works_in_a_function_and_in_its_export(tmp_path):
+def test_search_of_unknown_shapes_works_in_a_function_and_its_export(tmp_path):
     module = tf.Module()
 
     @tf.function(input_signature=[tf.TensorSpec((None, None), "int32")])
@@ -325,43 +309,8 @@ def test_a_search_of_unknown_shapes_works_in_a_function_and_in_its_export(tmp_pa
         assert numpy(run(as_tensor([[9, 9, 9, 9]]))).tolist() == [[9, 9, 9]]
 
 
-RULES = [
-    rules.RepetitionPenalty(1.5),
-    rules.NoRepeatNgrams(2),
-    rules.TargetPrefix([[5], [], [3, 4]]),
-    rules.RequiredTokens([4]),
-    rules.MinLength(2),
-]
-SEARCHES = {
-    "greedy": decoding.GreedySearch(rules=RULES),
-    "sample": decoding.Sampling(top_p=0.9, temperature=2.0, rules=RULES),
-    "beams": decoding.BeamSearch(num_beams=3, num_results=2, return_trace=True, rules=RULES),
-    "groups": decoding.BeamSearch(num_beams=4, diverse=decoding.DiverseBeams(2, 1.0)),
-}
-
-
-@pytest.mark.tensorflow
-@pytest.mark.slow
-@pytest.mark.parametrize("name", SEARCHES)
-def test_a_search_is_the_same_step_by_step_compiled_and_under_xla(name, monkeypatch):
-    """TensorFlow drops rows in the first two, and keeps all in the third."""
-    draws = as_tensor(np.random.default_rng(0).uniform(size=(3, 6)).astype("float32"))
-    monkeypatch.setattr(keras.random, "uniform", lambda *_, **__: draws)  # XLA has its own numbers
-
-    def search(table):
-        found = SEARCHES[name](trigram, table, 3, [6, 4, 5], **IDS)
-        return found[:2] if isinstance(found, tuple) else (found,)
-
-    table = as_tensor(tables(37, 3, 7, scale=3.0))
-    with eagerly():
-        wanted = search(table)
-    for run in (search, tf.function(search, jit_compile=True)):
-        for mine, theirs in zip(run(table), wanted, strict=True):
-            np.testing.assert_allclose(mine, theirs, rtol=1e-5)
-
-
 @pytest.mark.skipif(BACKEND != "torch", reason="about what PyTorch keeps for gradients")
-def test_a_search_keeps_nothing_for_gradients():
+def test_search_on_pytorch_keeps_nothing_for_gradients():
     ids, model = np.array([[2, 4, 5, 0]]), transformer()
     state = translation.encoded(model, ids, 5)
     _, after = tfattn.GreedySearch()(model.step, state, 1, 5, return_state=True)
@@ -370,7 +319,7 @@ def test_a_search_keeps_nothing_for_gradients():
 
 
 @pytest.mark.skipif(BACKEND != "jax", reason="about weights made while JAX traces")
-def test_the_step_of_a_model_that_is_not_built_is_refused():
+def test_search_of_an_unbuilt_model_on_jax_is_refused():
     class Unbuilt(keras.Model):
         def step(self, tokens, position, state):
             pass
@@ -380,13 +329,13 @@ def test_the_step_of_a_model_that_is_not_built_is_refused():
         tfattn.GreedySearch()(Unbuilt().step, (), 1, 3)
 
 
-def test_numbers_that_are_equal_but_of_other_types_are_other_traces_on_jax():
+def test_compiled_layout_tells_equal_numbers_of_other_types_apart():
     layouts = [compiling._Layout.of([as_tensor([3]), one], None)[0] for one in (True, 1, 1.0)]
     assert len(set(layouts)) == 3
     assert [layout.join(["array"]) for layout in layouts] == [["array", x] for x in (1, 1, 1)]
 
 
-def test_what_is_no_array_in_a_result_belongs_to_the_shapes_that_it_is_of():
+def test_compiled_result_without_arrays_belongs_to_its_shapes():
     class Model:
         variables = ()
 
@@ -401,3 +350,26 @@ def test_what_is_no_array_in_a_result_belongs_to_the_shapes_that_it_is_of():
         run = compiling.compiled(with_its_length, model.step, None)
         found = run(as_tensor(np.zeros(length, "int32")))
         assert int(found["length"]) == length and numpy(found["tokens"]).tolist() == [1] * length
+
+
+COMPILED = {
+    "greedy": decoding.GreedySearch(jit_compile=True),
+    "sampling": decoding.Sampling(seed=3, jit_compile=True),
+    "beams": decoding.BeamSearch(num_beams=2, jit_compile=True),
+    "pooled": decoding.PooledBeamSearch(num_beams=2, jit_compile=True),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", COMPILED)
+def test_search_compiled_by_xla_refuses_nan_of_any_token(name):
+    """XLA's maximum of numbers leaves NaN out."""
+
+    def step(tokens, position, token):
+        here = ops.logical_and(position == 2, ops.arange(7) == token[:, None])
+        return ops.where(here, float("nan"), ops.arange(7.0)), token
+
+    for token in (1, 4, 6):
+        expected = "row 1 has NaN after 2 tokens"
+        with pytest.raises(ValueError, match=expected):
+            COMPILED[name](step, ops.convert_to_tensor([9, token]), 2, 5, end_id=9)

@@ -23,7 +23,8 @@ def by_steps(model, source, target):
     return found
 
 
-def test_a_target_has_the_sum_of_its_tokens_and_its_end():
+@pytest.mark.slow
+def test_log_probabilities_sum_the_tokens_and_the_end():
     model = transformer()
     pairs = [("one two three", "eins zwei"), ("four", ""), ("", "drei"), ("two " * 9, "vier kaum")]
     found = decoding.log_probabilities(model, pairs, ENGLISH, GERMAN, batch_size=3)
@@ -31,7 +32,7 @@ def test_a_target_has_the_sum_of_its_tokens_and_its_end():
 
 
 @pytest.mark.skipif(torch is None, reason="about the graph that PyTorch keeps for gradients")
-def test_no_graph_is_kept_for_gradients(monkeypatch):
+def test_log_probabilities_on_pytorch_keep_nothing_for_gradients(monkeypatch):
     model, seen = transformer(), []
     call = type(model).call
     monkeypatch.setattr(
@@ -43,7 +44,7 @@ def test_no_graph_is_kept_for_gradients(monkeypatch):
     assert seen == [False]
 
 
-def test_a_pair_that_is_too_long_is_named():
+def test_log_probabilities_of_a_long_pair_are_refused_by_its_place():
     model = transformer(positions=tfattn.LearnedPositionalEncoding(5))
     pairs = [("one", "eins"), ("one", "eins " * 9)]
     with pytest.raises(ValueError, match=r"log_probabilities: `pairs\[1\]` must have at most 4 to"):

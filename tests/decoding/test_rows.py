@@ -71,7 +71,7 @@ many_ends = st.lists(st.integers(0, L + 5), min_size=1, max_size=41)
 @pytest.mark.slow
 @settings(max_examples=20, deadline=None)
 @given(ends=many_ends)
-def test_rows_that_are_done_cost_no_step_once_they_are_a_quarter(ends):
+def test_rows_done_are_dropped_once_they_are_a_quarter(ends):
     script = scripts(ends)
     COUNTER.rows.assign(0), COUNTER.steps.assign(0)
     tokens, state = decoding.GreedySearch()(
@@ -93,7 +93,7 @@ COUNTER = Counter()  # one object for all examples: one compiled search
 
 
 @pytest.mark.slow
-def test_the_beams_of_a_sentence_leave_together():
+def test_rows_of_the_beams_of_a_sentence_leave_together():
     ends = [2, 19, 5, 7, 2, 11, 3, 3, 4, 5]
     script, counter = scripts(ends), Counter()
     state = counter.state(script)
@@ -110,7 +110,7 @@ def counting(tokens, position):
 
 
 @pytest.mark.slow
-def test_a_step_may_lose_what_is_known_of_a_shape():
+def test_rows_of_a_step_may_lose_their_static_shape():
     """Once the number of rows is unknown, which it is in the loop alone."""
 
     def step(tokens, position, state):
@@ -138,7 +138,7 @@ def test_a_step_may_lose_what_is_known_of_a_shape():
     ],
     ids=["longer", "dtype", "structure", "constant", "number"],
 )
-def test_a_state_that_does_not_stay_alike_is_refused(change, message):
+def test_state_that_changes_its_shape_or_structure_is_refused(change, message):
     def step(tokens, position, state):
         calls.append(1)
         return counting(tokens, position), change(state, len(calls))
@@ -148,7 +148,7 @@ def test_a_state_that_does_not_stay_alike_is_refused(change, message):
         decoding.GreedySearch()(step, {"x": np.ones((2, 3), "float32")}, 2, 5)
 
 
-def test_a_state_of_other_than_batch_size_rows_is_refused():
+def test_state_of_other_than_batch_size_rows_is_refused():
     sentence = (
         "^BeamSearch: `state` must hold `batch_size`=3 rows in each tensor. "
         r"Received: state=\(2, 5\)$"

@@ -1,6 +1,6 @@
-"""Rules of decoding: each against the oracle, and together in every search."""
+"""Rules of decoding: each against its oracle, and together in every search, on every path."""
 
-import re
+from functools import partial
 
 import keras
 import numpy as np
@@ -18,13 +18,15 @@ from tests.helpers.searches import (
     WordForWord,
     assert_same,
     beams_in_python,
+    drawn_in_python,
     eagerly,
-    scores_after,
+    pooled_in_python,
     tables,
+    tokens_of_best,
     transformer,
     trigram,
 )
-from tests.helpers.tensors import as_tensor, numpy
+from tests.helpers.tensors import as_tensor, numpy, tf
 from tfattn import decoding, rules
 from tfattn.decoding.configurable import Form
 
@@ -33,43 +35,32 @@ pytestmark = pytest.mark.usefixtures("dense_path")
 ROWS, LIMITS = 11, [9, 4, 7, 9, 5, 6, 8, 9, 9, 9, 9]
 PREFIXES = [[3] * (row % 2) + [4] * (row % 3) for row in range(ROWS)]
 WORDS = [[[3 + row % 4]] if row % 2 else [] for row in range(ROWS)]
-FORBIDDEN = [[3], [4, 5], [5, 4, 5], [4, 4]]
+
+
+def of(oracle, *options):
+    return lambda scores, written, *_: oracle(scores, written, *options)
+
 
 # From a rule's name to the rule, and to its oracle: of (scores, written, limit, row).
 RULES = {
-    "repetition penalty": (
-        rules.RepetitionPenalty(1.7),
-        lambda s, w, *_: reference.repetition_penalty(s, w, 1.7),
-    ),
-    "no token twice": (
-        rules.NoRepeatNgrams(1),
-        lambda s, w, *_: reference.no_repeat_ngrams(s, w, 1),
-    ),
-    "no pair twice": (
-        rules.NoRepeatNgrams(2),
-        lambda s, w, *_: reference.no_repeat_ngrams(s, w, 2),
-    ),
-    "no three twice": (
-        rules.NoRepeatNgrams(3),
-        lambda s, w, *_: reference.no_repeat_ngrams(s, w, 3),
-    ),
+    "repetition penalty": (rules.RepetitionPenalty(1.7), of(reference.repetition_penalty, 1.7)),
+    "no token twice": (rules.NoRepeatNgrams(1), of(reference.no_repeat_ngrams, 1)),
+    "no pair twice": (rules.NoRepeatNgrams(2), of(reference.no_repeat_ngrams, 2)),
+    "no three twice": (rules.NoRepeatNgrams(3), of(reference.no_repeat_ngrams, 3)),
     "forbidden": (
         rules.ForbiddenTokens([3, [4, 5], [5, 4, 5], [4, 4]]),
-        lambda s, w, *_: reference.forbidden_tokens(s, w, FORBIDDEN),
+        of(reference.forbidden_tokens, [[3], [4, 5], [5, 4, 5], [4, 4]]),
     ),
-    "prefix": (
-        rules.TargetPrefix([5, 3]),
-        lambda s, w, *_: reference.target_prefix(s, w, [5, 3]),
-    ),
+    "prefix": (rules.TargetPrefix([5, 3]), of(reference.target_prefix, [5, 3])),
     "prefix at no cost": (
         rules.TargetPrefix([5], scored=False),
-        lambda s, w, *_: reference.target_prefix(s, w, [5], scored=False),
+        of(reference.target_prefix, [5], False),
     ),
     "prefixes": (
         rules.TargetPrefix(PREFIXES),
         lambda s, w, _, row: reference.target_prefix(s, w, PREFIXES[row]),
     ),
-    "min length": (rules.MinLength(3), lambda s, w, *_: reference.min_length(s, w, 3, END)),
+    "min length": (rules.MinLength(3), of(reference.min_length, 3, END)),
     "min p": (rules.MinP(0.15), lambda s, *_: reference.min_p(s, 0.15)),
     "typical p": (rules.TypicalP(0.3), lambda s, *_: reference.typical_p(s, 0.3)),
     "required": (
@@ -83,6 +74,7 @@ RULES = {
 }
 # Joined in this order.
 TOGETHER = {
+    "none": [],
     "for all": [
         "prefix at no cost",
         "repetition penalty",
@@ -93,6 +85,53 @@ TOGETHER = {
     ],
     "for each": ["prefixes", "each its own required", "repetition penalty", "no three twice"],
 }
+DRAWS = np.random.default_rng(3).uniform(size=(ROWS, max(LIMITS)))
+
+
+def greedily(table, limit, row, adjusted):
+    return beams_in_python(table, limit, 0.0, 1, adjusted=adjusted)
+
+
+def drawn(table, limit, row, adjusted):
+    return [(0.0, drawn_in_python(table, limit, DRAWS[row], 0.8, adjusted))]
+
+
+def by_beams(*options):
+    return lambda table, limit, row, adjusted: beams_in_python(
+        table, limit, *options, adjusted=adjusted
+    )
+
+
+def by_pool(*options):
+    return lambda table, limit, row, adjusted: pooled_in_python(
+        table, limit, *options, adjusted=adjusted
+    )
+
+
+# From a search's name to the search of rules, and to its oracle, of (table, limit, row, rules).
+SEARCHES = {
+    "greedy": (decoding.GreedySearch, greedily),
+    "sampling": (partial(decoding.Sampling, 0.8), drawn),
+    "beams by mean": (partial(decoding.BeamSearch, 5, 1.0, 3), by_beams(1.0, 5)),
+    "beams by sum": (partial(decoding.BeamSearch, 2, 0.0), by_beams(0.0, 2)),
+    "beams by length": (partial(decoding.BeamSearch, 3, 2.0, 3), by_beams(2.0, 3)),
+    "pool": (partial(decoding.PooledBeamSearch, 3, 0.7), by_pool(0.7, 3)),
+    "pool of sums": (partial(decoding.PooledBeamSearch, 3, 0.0), by_pool(0.0, 3)),
+    "pool that stops early": (
+        partial(decoding.PooledBeamSearch, 4, 2.0, True),
+        by_pool(2.0, 4, True),
+    ),
+    "groups": (partial(decoding.BeamSearch, 4, diverse=decoding.DiverseBeams(2, 1.0)), None),
+}
+
+
+def rules_of(names):
+    return [RULES[name][0] for name in names]
+
+
+def without_required(names):
+    """By required tokens beams compete by their number, not by their score alone."""
+    return [name for name in names if "required" not in name]
 
 
 def by_oracle(names, row):
@@ -106,20 +145,89 @@ def by_oracle(names, row):
     return adjusted
 
 
-def one_by_one(table, names, choose):
-    """All sentences by a plain loop; `choose` of (adjusted scores, row, position)."""
-    found = np.full((ROWS, max(LIMITS)), PAD)
-    for row, limit in enumerate(LIMITS):
-        tokens, adjusted = [BEGIN], by_oracle(names, row)
-        while len(tokens) <= limit and tokens[-1] != END:
-            scores = adjusted(scores_after(table[row], tokens), tokens[1:], limit)
-            tokens.append(int(choose(scores, row, len(tokens) - 1)))
-        found[row, : len(tokens) - 1] = tokens[1:]
-    return found
+def circular(seed, scale):
+    """A table that is the same at every position, so that texts go round in circles."""
+    table = tables(seed, batch=ROWS, size=7, scale=scale)
+    table[:] = table[:, :1]
+    return table
+
+
+def assert_found(found, wanted, row):
+    """The results of a row are the (score, tokens) `wanted`, as far as the search has scores."""
+    if hasattr(found, "scores"):
+        assert_same(found, wanted[: found.scores.shape[1]], row)
+    else:
+        assert tokens_of_best(found, row) == list(wanted[0][1])
+
+
+@pytest.fixture
+def draws(monkeypatch):
+    """A list of the rows of `DRAWS` that a sampling draws from."""
+    rows = [*range(ROWS)]
+    monkeypatch.setattr(
+        keras.random, "uniform", lambda shape, **_: as_tensor(DRAWS[rows].astype("float32"))
+    )
+    return rows
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in SEARCHES if name != "groups"])
+@eagerly()
+def test_search_with_rules_finds_what_its_oracle_finds(name, draws):
+    """At once, and as a stream of the tokens of one row."""
+    make, oracle = SEARCHES[name]
+    place = [*SEARCHES].index(name)
+    cases = {"none": (0.3, 6.0)[place % 2], "for all": 1.5, "for each": 2.0}
+    for together, scale in cases.items():
+        names = TOGETHER[together]
+        if name not in ("greedy", "sampling"):
+            names = without_required(names)
+        search = make(rules=rules_of(names))
+        limits = LIMITS if names else [*range(1, 10), 9, 9]
+        table = circular(place, scale) if names else tables(place, ROWS, 7, scale)
+        draws[:] = range(ROWS)
+        found = search(trigram, table, ROWS, limits, **IDS)
+        for row, limit in enumerate(limits):
+            wanted = oracle(table[row], limit, row, by_oracle(names, row))
+            assert_found(found, wanted, row)
+        row, steps = (8, 1) if names else (5, 3)
+        draws[:] = [row]
+        alone, table_of_row = search.of_sentences([row]), table[row : row + 1]
+        tokens = list(alone.stream(trigram, table_of_row, limits[row], steps=steps, **IDS))
+        assert tokens == tokens_of_best(found, row)
+        assert all(isinstance(token, int) for token in tokens)
+
+
+@pytest.mark.tensorflow
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name, names",
+    [
+        ("greedy", [*TOGETHER["for all"], "typical p"]),
+        ("sampling", []),
+        ("beams by mean", TOGETHER["for each"]),
+        ("pool", []),
+        ("groups", []),
+    ],
+)
+def test_search_is_the_same_step_by_step_compiled_and_under_xla(name, names, draws):
+    """TensorFlow drops rows in the first two, and keeps all in the third."""
+    search = SEARCHES[name][0](rules=rules_of(names))
+
+    def run(table):
+        found = search(trigram, table, ROWS, LIMITS, **IDS)
+        return found[:2] if isinstance(found, tuple) else (found,)
+
+    table = as_tensor(circular(3, 2.0))
+    with eagerly():
+        wanted = run(table)
+    for found in (run(table), tf.function(run, jit_compile=True)(table)):
+        for mine, theirs in zip(found, wanted, strict=True):
+            np.testing.assert_allclose(mine, theirs, rtol=1e-5)
 
 
 @pytest.mark.parametrize("name", RULES)
-def test_a_rule_leaves_the_scores_that_the_oracle_leaves(name):
+def test_rule_leaves_the_scores_that_its_oracle_leaves(name):
     """After texts that repeat themselves, at every position."""
     rule, oracle = RULES[name]
     rng = np.random.default_rng(3)
@@ -143,57 +251,8 @@ def test_a_rule_leaves_the_scores_that_the_oracle_leaves(name):
     assert changed
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("together", TOGETHER)
-@eagerly()
-def test_greedy_search_writes_what_the_oracle_writes(together):
-    names, table = TOGETHER[together], tables(3, batch=ROWS, size=7, scale=1.5)
-    table[:] = table[:, :1]  # the same at every position, so that texts go round in circles
-    found, plain = (
-        numpy(decoding.GreedySearch(rules=own)(trigram, table, ROWS, LIMITS, **IDS))
-        for own in ([RULES[name][0] for name in names], ())
-    )
-    wanted = one_by_one(table, names, lambda scores, row, position: scores.argmax())
-    np.testing.assert_array_equal(found, wanted)
-    assert (found != plain).any()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("together", TOGETHER)
-@eagerly()
-def test_a_sample_is_drawn_from_what_the_oracle_leaves(together, monkeypatch):
-    def uniform(shape, **_):
-        return as_tensor(draws.astype("float32"))
-
-    def choose(scores, row, position):
-        p = np.where(scores > -np.inf, np.exp((scores - scores.max()) / 0.8), 0.0)
-        return np.searchsorted(np.cumsum(p), draws[row, position] * p.sum(), side="right")
-
-    names, table = TOGETHER[together], tables(5, batch=ROWS, size=7)
-    draws = np.random.default_rng(3).uniform(size=(ROWS, 9))
-    monkeypatch.setattr(keras.random, "uniform", uniform)
-    own = [RULES[name][0] for name in names]
-    found = decoding.Sampling(temperature=0.8, rules=own)(trigram, table, ROWS, LIMITS, **IDS)
-    np.testing.assert_array_equal(found, one_by_one(table, names, choose))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("together", TOGETHER)
-def test_few_beams_with_rules_find_what_the_search_in_python_finds(together):
-    """Forbidding a token makes no other token likelier."""
-    # By required tokens beams compete by their number, not by their score alone.
-    names = [name for name in TOGETHER[together] if "required" not in name]
-    table = tables(13, batch=ROWS, size=7)
-    own = [RULES[name][0] for name in names]
-    options = {"num_beams": 5, "num_results": 3, "rules": own}
-    found = decoding.BeamSearch(**options)(trigram, table, ROWS, LIMITS, **IDS)
-    for row, limit in enumerate(LIMITS):
-        wanted = beams_in_python(table[row], limit, 1.0, 5, adjusted=by_oracle(names, row))
-        assert_same(found, wanted[:3], row)
-
-
 @pytest.mark.parametrize("mass", [0.05, 0.5, 0.9, 0.999])
-def test_typical_tokens_of_a_large_vocabulary_are_those_of_the_oracle(mass):
+def test_typical_p_of_a_large_vocabulary_is_its_oracle(mass):
     logits = np.random.default_rng(7).normal(size=(5, 4099), scale=3).astype("float32")
     logits[1, ::3], logits[2, 5:], logits[3, 7:] = -1e9, -np.inf, logits[3, 7]
     found = numpy(rules.TypicalP(mass).adjust(as_tensor(logits), None, None, ())[0])
@@ -229,7 +288,7 @@ def with_bonus(scores, written, limit):
 
 @pytest.mark.slow
 @eagerly()
-def test_a_rule_of_ones_own_has_a_state_that_follows_the_beams():
+def test_custom_rule_has_a_state_that_follows_the_beams():
     table = tables(41, batch=7, size=7)
     # A score may rise here, so the search must not stop by a bound on scores.
     options = {"num_beams": 5, "num_results": 3, "length_penalty": 0.0}
@@ -239,7 +298,7 @@ def test_a_rule_of_ones_own_has_a_state_that_follows_the_beams():
         assert_same(found, wanted[:3], row)
 
 
-def test_a_rule_tells_what_it_is_in_a_few_words():
+def test_rule_has_a_short_repr():
     assert repr(rules.MinP(0.1)) == "MinP(share=0.1)"
     assert repr(rules.ForbiddenTokens([3, [4, 5]])) == "ForbiddenTokens(tokens=[[-1, 3], [4, 5]])"
     assert len(repr(rules.TargetPrefix([[3] * 9] * 999))) < 70
@@ -247,7 +306,7 @@ def test_a_rule_tells_what_it_is_in_a_few_words():
 
 @pytest.mark.parametrize("values", [(1, True, 1.0), ((1,), (True,), (1.0,))], ids=str)
 @eagerly()
-def test_numbers_that_are_equal_but_of_other_types_are_other_rules(values):
+def test_rule_with_an_equal_number_of_another_type_is_another(values):
     class OnlyBooleans(rules.Rule):
         """All but token 5 is forbidden, where the value is a bool."""
 
@@ -268,6 +327,9 @@ def test_numbers_that_are_equal_but_of_other_types_are_other_rules(values):
 
 # Errors.
 
+OUTSIDE = "hold tokens of the vocabulary, ids below 7. Received: tokens=7$"
+UNASKED = "`model` must have an `encode` with the argument `coverage`, for CoveragePenalty. Rec"
+
 
 @pytest.mark.parametrize(
     "search, message",
@@ -277,7 +339,7 @@ def test_numbers_that_are_equal_but_of_other_types_are_other_rules(values):
     ],
 )
 @eagerly()
-def test_rules_that_leave_nothing_to_write_are_refused_in_one_sentence(search, message):
+def test_rules_that_leave_nothing_to_write_are_refused_by_row(search, message):
     everything = [rules.ForbiddenTokens(range(7)), rules.TargetPrefix([[4, 3], [3, 4], [5, 6]])]
 
     class After(rules.Rule):
@@ -295,60 +357,8 @@ def test_rules_that_leave_nothing_to_write_are_refused_in_one_sentence(search, m
         search(rules=everything[:1])(trigram, table, 3, **options)
 
 
-@pytest.mark.parametrize(
-    "rule",
-    [
-        rules.ForbiddenTokens([3, [4, 7]]),
-        rules.TargetPrefix([7, 4]),
-        rules.RequiredTokens([[4, 7]]),
-    ],
-    ids=lambda rule: type(rule).__name__,
-)
 @eagerly()
-def test_a_token_outside_of_the_vocabulary_is_refused(rule):
-    message = f"{type(rule).__name__}: `tokens` must hold tokens of the vocabulary, ids below 7. "
-    with pytest.raises(ValueError, match=f"^{re.escape(message)}Received: tokens=7$"):
-        decoding.GreedySearch(rules=[rule])(trigram, tables(0, 2, 7), 2, 5, **IDS)
-
-
-@pytest.mark.parametrize(
-    "make, argument, expected",
-    [
-        (lambda: rules.RepetitionPenalty(0.9), "penalty", "be at least 1"),
-        (lambda: rules.ForbiddenTokens([3, []]), "tokens", "hold ids of at least 0"),
-        (lambda: rules.ForbiddenTokens([-1]), "tokens", "hold ids of at least 0"),
-        (lambda: rules.ForbiddenTokens([1.5]), "tokens", "hold integers"),
-        (lambda: rules.TargetPrefix([[3], ["a"]]), "tokens", "hold integers"),
-        (lambda: rules.RequiredTokens([3], per_sentence=True), "tokens", "hold ids, or seq"),
-    ],
-)
-def test_a_bad_entry_of_a_rule_is_refused(make, argument, expected):
-    with pytest.raises(ValueError, match=rf"^\w+: `{argument}` must {expected}.*Received: "):
-        make()
-
-
-@pytest.mark.parametrize(
-    "rule, expected",
-    [
-        (rules.MinLength, "hold rules of `tfattn.rules`"),
-        (rules.CoveragePenalty(0.2), "hold no rule for `BeamSearch` alone"),
-        (rules.TargetPrefix([[3]]), "have a row for each sentence, with `batch_size`=2"),
-    ],
-    ids=str,
-)
-def test_rules_that_do_not_fit_a_search_are_refused(rule, expected):
-    with pytest.raises(ValueError, match=f"^GreedySearch: `rules` must {expected}"):
-        decoding.GreedySearch(rules=[rule])(trigram, tables(0, 2, 7), 2, 4, **IDS)
-
-
-def test_an_attribute_that_cannot_be_hashed_is_refused():
-    message = r"^Bonus: `tensors` must name all attributes that cannot be hashed. Received: .*bonus"
-    with pytest.raises(ValueError, match=message):
-        decoding.GreedySearch(rules=[Bonus([4], 1.0)])(trigram, tables(0, 2, 7), 2, 4, **IDS)
-
-
-@eagerly()
-def test_a_sentence_without_a_token_to_write_is_named_by_its_place_in_the_list():
+def test_translate_names_the_sentence_that_rules_leave_nothing_to_write():
     """Batches are sorted by length, and filled up with their last row."""
     sentences, prefixes = ["two", "", "one two one", "one two", "one"], [[], [], [], [6], []]
     own = [rules.TargetPrefix(prefixes), rules.ForbiddenTokens([6])]
@@ -360,28 +370,57 @@ def test_a_sentence_without_a_token_to_write_is_named_by_its_place_in_the_list()
         decoding.translate(WordForWord(), sentences, ENGLISH, GERMAN, search, batch_size=4)
 
 
-def test_a_model_that_cannot_be_asked_for_coverage_is_refused_by_name():
-    search = decoding.BeamSearch(rules=[rules.CoveragePenalty(0.2)])
-    message = "`model` must have an `encode` with the argument `coverage`, for CoveragePenalty. Rec"
+@pytest.mark.parametrize(
+    "make, argument, expected",
+    [
+        (lambda: rules.RepetitionPenalty(0.9), "penalty", "be at least 1"),
+        (lambda: rules.ForbiddenTokens([3, []]), "tokens", "hold ids of at least 0"),
+        (lambda: rules.ForbiddenTokens([-1]), "tokens", "hold ids of at least 0"),
+        (lambda: rules.ForbiddenTokens([1.5]), "tokens", "hold integers"),
+        (lambda: rules.TargetPrefix([[3], ["a"]]), "tokens", "hold integers"),
+        (lambda: rules.RequiredTokens([3], per_sentence=True), "tokens", "hold ids, or seq"),
+        # At a call.
+        (lambda: rules.ForbiddenTokens([3, [4, 7]]), "tokens", OUTSIDE),
+        (lambda: rules.TargetPrefix([7, 4]), "tokens", OUTSIDE),
+        (lambda: rules.RequiredTokens([[4, 7]]), "tokens", OUTSIDE),
+        (lambda: rules.MinLength, "rules", "hold rules of `tfattn.rules`"),
+        (lambda: rules.CoveragePenalty(0.2), "rules", "hold no rule for `BeamSearch` alone"),
+        (lambda: rules.TargetPrefix([[3]]), "rules", "have a row for each .*`batch_size`=2"),
+        (lambda: Bonus([4], 1.0), "tensors", "name all attributes that cannot be hashed"),
+    ],
+)
+@eagerly()
+def test_rule_that_is_invalid_or_does_not_fit_is_refused(make, argument, expected):
+    with pytest.raises(ValueError, match=rf"^\w+: `{argument}` must {expected}"):
+        decoding.GreedySearch(rules=[make()])(trigram, tables(0, 2, 7), 2, 5, **IDS)
+
+
+@pytest.mark.parametrize(
+    "make, rule, message",
+    [
+        (
+            WordForWord,
+            rules.TargetPrefix([[4], [5]]),
+            "`search` must have rules with a row for each of the 1 sentences, or without",
+        ),
+        (WordForWord, rules.CoveragePenalty(0.2), UNASKED),
+        (
+            lambda: decoding.Ensemble([transformer(), WordForWord()]),
+            rules.CoveragePenalty(0.2),
+            UNASKED,
+        ),
+    ],
+    ids=["rows", "coverage", "coverage of an ensemble"],
+)
+def test_translate_with_rules_that_do_not_fit_is_refused(make, rule, message):
+    model, search = make(), decoding.BeamSearch(rules=[rule])
     with pytest.raises(ValueError, match=f"^translate: {message}"):
-        decoding.translate(WordForWord(), ["one"], ENGLISH, GERMAN, search)
+        decoding.translate(model, ["one"], ENGLISH, GERMAN, search)
     with pytest.raises(ValueError, match=f"^translate_stream: {message}"):
-        decoding.translate_stream(WordForWord(), "one", ENGLISH, GERMAN, search)
-    ensemble = decoding.Ensemble([transformer(), WordForWord()])
-    with pytest.raises(ValueError, match=f"^translate: {message}"):
-        decoding.translate(ensemble, ["one"], ENGLISH, GERMAN, search)
+        decoding.translate_stream(model, "one", ENGLISH, GERMAN, search)
 
 
-def test_rules_of_another_number_of_sentences_are_refused():
-    search = decoding.GreedySearch(rules=[rules.TargetPrefix([[4], [5]])])
-    message = "`search` must have rules with a row for each of the {} sentences, or without"
-    with pytest.raises(ValueError, match=f"^translate: {message.format(3)}"):
-        decoding.translate(WordForWord(), ["one"] * 3, ENGLISH, GERMAN, search)
-    with pytest.raises(ValueError, match=f"^translate_stream: {message.format(1)}"):
-        decoding.translate_stream(WordForWord(), "one two", ENGLISH, GERMAN, search)
-
-
-def test_words_become_tokens_and_an_unknown_word_is_refused():
+def test_tokens_of_words_and_of_an_unknown_word():
     assert rules.tokens_of(GERMAN, ["zwei", "fünf zwei"]) == [[7], [4, 7]]
     assert rules.tokens_of(GERMAN, ()) == []
     for words in (["zwei", "zebra"], ["zwei zebra"]):

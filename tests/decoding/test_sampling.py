@@ -59,7 +59,7 @@ def probabilities(temperature=1.0, top_k=None, top_p=None):
     ],
     ids=str,
 )
-def test_tokens_are_drawn_as_often_as_their_probabilities_say(options, kinds):
+def test_sampling_draws_tokens_as_often_as_their_probabilities_say(options, kinds):
     p = probabilities(**options)
     assert (p > 0).sum() == kinds  # the case has the intended number of tokens
     counts = np.bincount(drawn(**options)[:, 0], minlength=len(p))
@@ -69,25 +69,23 @@ def test_tokens_are_drawn_as_often_as_their_probabilities_say(options, kinds):
     assert chi_square < 25  # for 4 degrees of freedom, once in 20,000
 
 
-@pytest.mark.parametrize(
-    "options", [{"top_k": 1}, {"top_p": 1e-9}, {"temperature": 1e-45}], ids=str
-)
+@pytest.mark.slow
 @eagerly()
-def test_a_single_token_left_is_greedy_search(options):
-    table = np.random.default_rng(5).normal(size=(7, 5, 13)).astype("float32")
-    table[0, :, 4:7] = 5.0  # of equal tokens, the first
-
+def test_sampling_with_a_single_token_left_is_greedy_search():
     def step(tokens, position, state):
         return ops.take(state, position, axis=1), state
 
-    if "temperature" in options:
-        table[0] += np.arange(13)[::-1]
-    written = decoding.Sampling(seed=3, **options)(step, table, 7, 5)
-    np.testing.assert_array_equal(written, decoding.GreedySearch()(step, table, 7, 5))
+    for options in ({"top_k": 1}, {"top_p": 1e-9}, {"temperature": 1e-45}):
+        table = np.random.default_rng(5).normal(size=(7, 5, 13)).astype("float32")
+        table[0, :, 4:7] = 5.0  # of equal tokens, the first
+        if "temperature" in options:
+            table[0] += np.arange(13)[::-1]
+        written = decoding.Sampling(seed=3, **options)(step, table, 7, 5)
+        np.testing.assert_array_equal(written, decoding.GreedySearch()(step, table, 7, 5))
 
 
 @pytest.mark.parametrize("draw", [0.0, 1 - 2**-24], ids=["least", "greatest"])
-def test_no_draw_reaches_a_token_without_a_probability(draw, monkeypatch):
+def test_sampling_never_draws_a_token_of_probability_zero(draw, monkeypatch):
     def extreme(shape, **_):
         return ops.full(shape, draw, dtype="float32")
 
@@ -104,7 +102,7 @@ def test_no_draw_reaches_a_token_without_a_probability(draw, monkeypatch):
 # Seeds.
 
 
-def test_a_seed_is_the_same_result_and_another_seed_another():
+def test_sampling_with_the_same_seed_gives_the_same_result():
     first, again, other = (drawn(23, length=7, seed=seed) for seed in (5, np.int64(5), 6))
     assert (first == again).all() and (first != other).any()
 
@@ -119,7 +117,7 @@ def seed_of_keras():
 
 
 @pytest.mark.parametrize("new_seed", [seed_generator, seed_of_keras])
-def test_a_generator_goes_on_from_call_to_call(new_seed):
+def test_sampling_with_a_generator_goes_on_from_call_to_call(new_seed):
     """Also that of Keras, which is taken without a seed."""
 
     def two():
@@ -132,7 +130,7 @@ def test_a_generator_goes_on_from_call_to_call(new_seed):
 
 @pytest.mark.slow
 @pytest.mark.tensorflow
-def test_without_a_seed_each_call_of_a_function_draws_anew():
+def test_sampling_without_a_seed_draws_anew_in_a_function():
     @tf.function
     def search(state):
         return decoding.Sampling()(constant, state, 23, 2)
@@ -143,7 +141,7 @@ def test_without_a_seed_each_call_of_a_function_draws_anew():
 
 @pytest.mark.slow
 @eagerly()
-def test_a_row_does_not_depend_on_when_others_end():
+def test_sampling_of_a_row_does_not_depend_on_others_ends():
     def step(tokens, position, state):
         ends = state["ends"] == position
         return ops.where(ends[:, None] & (ops.arange(len(LOGITS)) == 3), 100.0, LOGITS), state

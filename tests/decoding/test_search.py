@@ -44,7 +44,7 @@ SEARCHES = {
 }
 
 
-def test_a_rule_without_a_constructor_has_a_config():
+def test_rule_without_a_constructor_has_a_config():
     class Plain(rules.Rule):
         pass
 
@@ -53,36 +53,27 @@ def test_a_rule_without_a_constructor_has_a_config():
     assert repr(search) == "GreedySearch(rules=(Plain(),), jit_compile=False)"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SEARCHES)
 @eagerly()
-def test_a_search_comes_back_from_its_config_with_its_rules(name):
+def test_search_from_its_config_is_the_same_also_with_another_floatx(name):
     search = SEARCHES[name]
     config = keras.saving.serialize_keras_object(search)
     assert config["registered_name"] == f"tfattn>{type(search).__name__}"
     again = keras.saving.deserialize_keras_object(config)
     assert type(again) is type(search) and again.get_config() == search.get_config()
     assert repr(again.rules) == repr(search.rules)
-    if name != "coverage":
-        table = tables(3, batch=3, size=7)
-        found, wanted = (each(trigram, table, 3, 9, **IDS) for each in (again, search))
-        for mine, theirs in zip(*map(keras.tree.flatten, (found, wanted)), strict=True):
-            np.testing.assert_array_equal(mine, theirs)
-
-
-@pytest.mark.parametrize("name", [name for name in SEARCHES if name != "generator"])
-@eagerly()
-def test_searches_and_rules_work_with_another_floatx(name):
     with floatx("float64"):
         if name == "coverage":
-            model, source = transformer(), np.array([[4, 5, 3]] * 3)
-            step, state = model.step, model.encode(source, max_length=8, coverage=True)
-        else:
-            step, state = trigram, tables(3, batch=3, size=7)
-        found = SEARCHES[name](step, state, 3, 8, **IDS)
-    if name != "coverage":
-        wanted = SEARCHES[name](step, state, 3, 8, **IDS)
-        for mine, theirs in zip(*map(keras.tree.flatten, (found, wanted)), strict=True):
-            np.testing.assert_array_equal(mine, theirs)
+            model = transformer()
+            state = model.encode(np.array([[4, 5, 3]] * 3), max_length=8, coverage=True)
+            again(model.step, state, 3, 8, **IDS)
+            return
+        table = tables(3, batch=3, size=7)
+        found = again(trigram, table, 3, 8, **IDS)
+    wanted = search(trigram, table, 3, 8, **IDS)
+    for mine, theirs in zip(*map(keras.tree.flatten, (found, wanted)), strict=True):
+        np.testing.assert_array_equal(mine, theirs)
 
 
 @keras.saving.register_keras_serializable("tests")
@@ -118,7 +109,8 @@ class NthBest(decoding.Search):
 
 
 @pytest.mark.parametrize("share", [0.3, 0.5, 0.95])
-def test_top_a_draws_what_is_likely_enough_against_the_best(share):
+@eagerly()
+def test_custom_sampling_keeps_what_its_keep_says(share):
     p = np.array([0.4, 0.25, 0.1, 0.06, 0.19 * 0.25, 0.1425])  # of tokens 3, 4, …
     kept = np.flatnonzero(p >= share * p.max() ** 2) + 3
     scores = np.log(np.concatenate([[1e-9] * 3, p])).astype("float32")
@@ -130,8 +122,9 @@ def test_top_a_draws_what_is_likely_enough_against_the_best(share):
     assert sorted(set(found[:, 0].tolist())) == kept.tolist()
 
 
+@pytest.mark.slow
 @needs_compiling
-def test_another_number_of_a_search_of_ones_own_compiles_nothing_new():
+def test_custom_sampling_with_another_number_compiles_nothing_new():
     calls = []
     step = noting(trigram, calls)
     for share in (0.1, 0.5):
@@ -139,8 +132,9 @@ def test_another_number_of_a_search_of_ones_own_compiles_nothing_new():
     assert len(calls) == CALLS_A_TRACE
 
 
+@pytest.mark.slow
 @eagerly()
-def test_a_search_of_ones_own_keeps_rows_and_goes_into_everything_that_takes_a_search():
+def test_custom_search_works_wherever_a_search_is_taken():
     search = NthBest(2, rules=[rules.MinLength(3)])
     table = tables(5, batch=3, size=7)
     found = numpy(search(trigram, table, 3, 6, **IDS))
@@ -154,7 +148,7 @@ def test_a_search_of_ones_own_keeps_rows_and_goes_into_everything_that_takes_a_s
 
 
 @eagerly()
-def test_what_a_search_keeps_of_a_row_leaves_the_loop_with_the_row():
+def test_custom_search_tensors_leave_the_loop_with_their_row():
     """On TensorFlow, rows that have ended are dropped."""
     script = np.array([[1, 9, 9, 9], [0, 0, 1, 9], [0, 0, 0, 0]])
 

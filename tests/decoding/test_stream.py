@@ -10,67 +10,50 @@ from tests.helpers.searches import (
     ENGLISH,
     GERMAN,
     IDS,
-    PAD,
     WordForWord,
     eagerly,
     noting,
     reading,
     reading_state,
     recurrent,
-    some_sentences,
     tables,
+    tokens_of_best,
     transformer,
     trigram,
 )
-from tests.helpers.tensors import CALLS_A_TRACE, needs_compiling, numpy
+from tests.helpers.tensors import CALLS_A_TRACE, needs_compiling
 from tfattn import data, decoding, rules
 from tfattn.decoding import final
 from tfattn.decoding.run import Run
 
 pytestmark = pytest.mark.usefixtures("dense_path")
 
-SEARCHES = {
-    "greedy": decoding.GreedySearch(
-        rules=[rules.RepetitionPenalty(1.5), rules.TargetPrefix([4, 5])]
-    ),
-    "sample": decoding.Sampling(seed=3, temperature=1.5, top_p=0.9),
-    "beams": decoding.BeamSearch(num_beams=5),
-    "groups": decoding.BeamSearch(num_beams=4, diverse=decoding.DiverseBeams(2)),
-    "rules": decoding.BeamSearch(
-        num_beams=5,
-        rules=[rules.NoRepeatNgrams(2), rules.RequiredTokens([5, [3, 4]]), rules.MinLength(4)],
-    ),
-}
-
-
-def written(found):
-    """The tokens of the best result, up to its end."""
-    tokens = numpy(found.tokens[:, 0] if hasattr(found, "tokens") else found)[0].tolist()
-    return tokens[: tokens.index(END) + 1] if END in tokens else [t for t in tokens if t != PAD]
+GROUPS = decoding.BeamSearch(num_beams=4, diverse=decoding.DiverseBeams(2))
+WITH_REQUIRED = decoding.BeamSearch(
+    num_beams=5,
+    rules=[rules.NoRepeatNgrams(2), rules.RequiredTokens([5, [3, 4]]), rules.MinLength(4)],
+)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", SEARCHES)
+@pytest.mark.parametrize("search", [GROUPS, WITH_REQUIRED], ids=["groups", "required"])
 @eagerly()
-def test_the_tokens_of_a_stream_are_those_of_the_search(name):
-    for seed in range(3):
-        table = tables(seed, batch=1, size=7, scale=3.0)
-        wanted = written(SEARCHES[name](trigram, table, 1, 11, **IDS))
-        for steps in (1, 3):
-            state = reading_state(table, 11)
-            got = list(SEARCHES[name].stream(reading, state, 11, steps=steps, **IDS))
-            assert got == wanted and all(isinstance(token, int) for token in got)
+def test_stream_of_beams_that_compete_in_groups_has_the_tokens_of_the_search(search):
+    """For all other searches see `test_rules.py`."""
+    table = tables(1, batch=1, size=7, scale=3.0)
+    wanted = tokens_of_best(search(trigram, table, 1, 11, **IDS))
+    assert list(search.stream(reading, reading_state(table, 11), 11, steps=3, **IDS)) == wanted
 
 
 @needs_compiling
 @pytest.mark.slow
-def test_compiled_streams_trace_nothing_new_and_keep_what_is_no_tensor():
+def test_stream_compiled_traces_nothing_new_and_keeps_what_is_no_tensor():
     search, calls = decoding.BeamSearch(num_beams=3), []
     step = noting(reading, calls)
     for number in range(3):
         table = tables(number, batch=1, size=7, scale=3.0)
         with eagerly():
-            wanted = written(search(trigram, table, 1, 11, **IDS))
+            wanted = tokens_of_best(search(trigram, table, 1, 11, **IDS))
         state = reading_state(table, 11)
         assert list(search.stream(step, state, 11, steps=number + 1, **IDS)) == wanted
     # The beginning and the continuation.
@@ -78,7 +61,7 @@ def test_compiled_streams_trace_nothing_new_and_keep_what_is_no_tensor():
 
 
 @eagerly()
-def test_a_token_comes_before_the_next_is_computed(monkeypatch):
+def test_stream_gives_a_token_before_the_next_is_computed(monkeypatch):
     # 4, 5, 6, … and at each step one token more is final.
     def step(tokens, position, state):
         return ops.one_hot(ops.take(tokens, position, axis=1) + 1, 23), state
@@ -93,7 +76,7 @@ def test_a_token_comes_before_the_next_is_computed(monkeypatch):
 
 @pytest.mark.slow
 @eagerly()
-def test_beams_are_certain_of_what_all_of_them_begin_with(monkeypatch):
+def test_stream_of_beams_gives_what_all_of_them_begin_with(monkeypatch):
     # 3 is sure; then 4 or 5 are as likely, and 6 decides late.
     table = np.full((1, 11, 7, 7, 7), -np.inf, "float32")
     table[0, 0, :, :, 3] = 0.0
@@ -120,27 +103,30 @@ def test_beams_are_certain_of_what_all_of_them_begin_with(monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "model, name", [(WordForWord, "greedy"), (transformer, "beams"), (recurrent, "sample")]
+    "model, search",
+    [
+        (transformer, decoding.BeamSearch(num_beams=3)),
+        (recurrent, decoding.Sampling(seed=3, temperature=1.5, top_p=0.9)),
+    ],
+    ids=["transformer", "recurrent"],
 )
-def test_the_pieces_of_a_translation_are_together_that_of_translate(model, name):
-    model, search = model(), SEARCHES[name]
-    for sentence in ["", "one", *some_sentences(2, longest=19, seed=7)]:
-        (wanted,) = decoding.translate(model, [sentence], ENGLISH, GERMAN, search=search)
-        pieces = decoding.translate_stream(model, sentence, ENGLISH, GERMAN, search)
+@eagerly()
+def test_translate_stream_gives_the_pieces_of_what_translate_gives(model, search):
+    """With the limit of a sentence, and with the caller's."""
+    model, arguments = model(), (ENGLISH, GERMAN, search)
+    for sentence, max_length in (("", None), ("three one five", None), ("two four", 3)):
+        (wanted,) = decoding.translate(model, [sentence], *arguments, max_length=max_length)
+        pieces = decoding.translate_stream(model, sentence, *arguments, max_length)
         assert "".join(pieces) == wanted
-    # Of the last sentence, up to a limit.
-    (wanted,) = decoding.translate(model, [sentence], ENGLISH, GERMAN, search, max_length=3)
-    pieces = decoding.translate_stream(model, sentence, ENGLISH, GERMAN, search, 3)
-    assert "".join(pieces) == wanted
 
 
 @eagerly()
-def test_pieces_are_words_with_their_spaces():
+def test_translate_stream_gives_words_with_their_spaces():
     pieces = decoding.translate_stream(WordForWord(), "one two three", ENGLISH, GERMAN)
     assert list(pieces) == ["eins", " zwei", " drei"]
 
 
-def test_a_character_in_bytes_is_not_given_by_halves():
+def test_translate_stream_gives_no_half_characters():
     class Bytes:
         begin_id, end_id, padding_id = 2, 3, 0
 
@@ -153,7 +139,7 @@ def test_a_character_in_bytes_is_not_given_by_halves():
     assert "".join(cut) == "a\N{REPLACEMENT CHARACTER}"
 
 
-def test_what_later_subwords_may_clean_up_is_held_back(tmp_path):
+def test_translate_stream_holds_back_what_later_subwords_may_change(tmp_path):
     pytest.importorskip("sentencepiece")
     data.SubwordVocabulary.from_sentences(["a b"], size=9).save(tmp_path / "spm")
     pieces = (tmp_path / "spm").read_bytes()
@@ -181,7 +167,7 @@ def pieces_of(words, join):
     return list(decoding.streaming._pieces(iter([*ids, vocabulary.end_id]), vocabulary))
 
 
-def test_a_word_in_parts_is_given_as_the_tokenizer_joins_it():
+def test_translate_stream_joins_words_as_the_tokenizer_does():
     found = pieces_of(
         ["wal@@", "king", "home", "n@@", "o@@", "w"], lambda w: " ".join(w).replace("@@ ", "")
     )
@@ -191,14 +177,14 @@ def test_a_word_in_parts_is_given_as_the_tokenizer_joins_it():
     assert "".join(pieces_of(["a", "wal@@"], lambda w: " ".join(w).replace("@@ ", ""))) == "a wal@@"
 
 
-def test_a_tokenizer_that_changes_what_was_given_is_refused():
+def test_translate_stream_refuses_a_tokenizer_that_changes_given_text():
     message = "^translate_stream: `target_vocabulary` must keep the text .* Received: .*'c b a a'"
     with pytest.raises(ValueError, match=message):
         pieces_of(["a", "a", "b", "c"], lambda w: " ".join(w[::-1]) if w[3:] else "a b")
 
 
 @eagerly()
-def test_rules_are_those_of_the_sentence_and_are_refused_while_it_is_read():
+def test_translate_stream_applies_rules_and_refuses_those_that_leave_nothing():
     own = decoding.GreedySearch(rules=[rules.TargetPrefix([[8]])])
     pieces = decoding.translate_stream(WordForWord(), "one two", ENGLISH, GERMAN, own)
     assert "".join(pieces) == "eins zwei"
@@ -208,25 +194,13 @@ def test_rules_are_those_of_the_sentence_and_are_refused_while_it_is_read():
         list(pieces)
 
 
-@pytest.mark.parametrize(
-    "arguments, expected",
-    [
-        ({"max_length": [3, 3]}, "`max_length` must be a positive integer"),
-        ({"steps": 0}, "`steps` must be a positive integer"),
-    ],
-    ids=["lengths", "steps"],
-)
-def test_what_cannot_be_streamed_is_refused_at_once(arguments, expected):
-    with pytest.raises(ValueError, match=f"^GreedySearch: {expected}"):
-        decoding.GreedySearch().stream(
-            trigram, tables(0, 1, 5), **{"max_length": 3, **arguments}, **IDS
-        )
-
-
-@pytest.mark.parametrize("search", [len, decoding.GreedySearch])
-def test_a_function_or_a_class_is_no_search(search):
-    message = r"`search` must be a search, such as `GreedySearch\(\)`"
-    with pytest.raises(ValueError, match=f"^translate_stream: {message}"):
-        decoding.translate_stream(WordForWord(), "one", ENGLISH, GERMAN, search)
-    with pytest.raises(ValueError, match=f"^translate: {message}"):
-        decoding.translate(WordForWord(), ["one"], ENGLISH, GERMAN, search)
+def test_stream_of_what_cannot_be_streamed_is_refused_at_once():
+    for name, max_length, steps in (("max_length", [3, 3], 1), ("steps", 3, 0)):
+        with pytest.raises(ValueError, match=f"^GreedySearch: `{name}` must be a positive integer"):
+            decoding.GreedySearch().stream(trigram, tables(0, 1, 5), max_length, steps=steps, **IDS)
+    for search in (len, decoding.GreedySearch):
+        said = r"`search` must be a search, such as `GreedySearch\(\)`"
+        with pytest.raises(ValueError, match=f"^translate_stream: {said}"):
+            decoding.translate_stream(WordForWord(), "one", ENGLISH, GERMAN, search)
+        with pytest.raises(ValueError, match=f"^translate: {said}"):
+            decoding.translate(WordForWord(), ["one"], ENGLISH, GERMAN, search)

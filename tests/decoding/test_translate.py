@@ -31,25 +31,8 @@ def translate(sentences, model=None, **options):
     return decoding.translate(model or WordForWord(), sentences, ENGLISH, GERMAN, **options)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "search",
-    [
-        decoding.GreedySearch(),
-        decoding.Sampling(top_k=1),
-        decoding.BeamSearch(num_beams=3, num_results=2),
-    ],
-    ids=["greedy", "sample", "beams"],
-)
-def test_each_sentence_is_translated_in_its_place(search):
-    sentences = [*some_sentences(40), ""]
-    assert translate(sentences, search=search, batch_size=16) == [
-        word_for_word(sentence) for sentence in sentences
-    ]
-
-
 @eagerly()
-def test_the_best_translations_have_scores_in_order():
+def test_translate_n_best_has_scores_in_order():
     sentences = ["one", "", "one two"]
     search = decoding.BeamSearch(num_beams=3, length_penalty=0.0, num_results=2)
     arguments = Undecided(), sentences, ENGLISH, GERMAN
@@ -87,7 +70,7 @@ class Undecided:
 
 @pytest.mark.slow
 @eagerly()
-def test_a_seed_is_that_of_all_batches_and_not_of_each_anew():
+def test_translate_draws_all_batches_from_one_seed():
     def drawn(seed):
         search = decoding.Sampling(seed=seed)
         options = {"model": Undecided(), "batch_size": 32, "max_length": 7}
@@ -102,17 +85,14 @@ def test_a_seed_is_that_of_all_batches_and_not_of_each_anew():
 
 
 @eagerly()
-def test_an_empty_line_is_empty_and_does_not_reach_the_model():
+def test_translate_of_an_empty_line_is_empty_without_the_model():
     model = WordForWord()
     assert translate(["", "  \t", ""], model) == ["", "", ""] and translate([], model) == []
     assert model.shapes == []
     assert translate((s for s in ("", "two", " ")), model) == ["", "zwei", ""]
     assert model.shapes == [(1, 8, 24)]
-
-
-@eagerly()
-def test_unknown_words_and_characters_are_translated_like_any_word():
-    assert translate(["one 猫 \x00 <eos> two", "🙂"]) == ["eins <unk> <unk> <unk> zwei", "<unk>"]
+    unknown = translate(["one 猫 \x00 <eos> two", "🙂"])  # are translated like any word
+    assert unknown == ["eins <unk> <unk> <unk> zwei", "<unk>"]
 
 
 class Ended(decoding.Search):
@@ -127,14 +107,14 @@ class Ended(decoding.Search):
         return np.full((batch_size, 1), ids["end_id"])
 
 
-def test_a_line_much_longer_than_the_others_is_a_batch_of_its_own():
+def test_translate_puts_a_much_longer_line_into_its_own_batch():
     model = WordForWord()
     translate(["one", "three " * 501, "two one"], model, batch_size=8, search=Ended())
     # 501 words and the end make 504; 1.5 times that and 8 make 764, and 768 of it.
     assert model.shapes == [(1, 504, 768), (2, 8, 24)]
 
 
-def test_batches_are_full_like_in_length_and_of_few_shapes():
+def test_translate_has_full_batches_of_few_shapes():
     model = WordForWord()
     translate(some_sentences(1000, longest=40), model, batch_size=32, search=Ended())
     assert {rows for rows, *_ in model.shapes} <= {1, 2, 4, 8, 16, 32}
@@ -145,13 +125,13 @@ def test_batches_are_full_like_in_length_and_of_few_shapes():
 
 
 @eagerly()
-def test_max_length_is_the_callers_where_given():
+def test_translate_with_max_length_uses_it():
     model = WordForWord()
     assert translate(["one two three", "four"], model, max_length=2) == ["eins zwei", "vier"]
     assert model.shapes == [(2, 8, 2)]
 
 
-def test_a_sentence_gets_room_by_its_own_length_and_no_more_than_the_model_has():
+def test_translate_limits_a_sentence_by_its_length_and_the_model():
     search, model = Ended(), WordForWord()
     # 15, 9 and 8 tokens with the end: 16, 16 and 8 when padded
     sentences = ["one " * 14, "one " * 8, "one " * 7]
@@ -164,7 +144,7 @@ def test_a_sentence_gets_room_by_its_own_length_and_no_more_than_the_model_has()
 
 
 @pytest.mark.slow
-def test_learned_positions_limit_what_is_read_and_what_is_written():
+def test_translate_with_learned_positions_refuses_longer_sentences():
     model = transformer(positions=tfattn.LearnedPositionalEncoding(13))
     assert model.max_source_length == model.max_target_length == 13
     # Twelve words and the end are as many as fit; a multiple of 8 would be too many.
@@ -181,7 +161,7 @@ def test_learned_positions_limit_what_is_read_and_what_is_written():
         model.encode(np.array([[4, 5]]), max_length=14)
 
 
-def test_begin_end_and_padding_are_those_of_the_target_vocabulary():
+def test_translate_uses_the_special_ids_of_the_target_vocabulary():
     class Other(data.Vocabulary):
         begin_id, end_id = 3, 2
 
@@ -191,7 +171,7 @@ def test_begin_end_and_padding_are_those_of_the_target_vocabulary():
     assert search.ids == [{"begin_id": 3, "end_id": 2, "padding_id": 0}]
 
 
-def test_a_progress_bar_counts_the_sentences(capsys):
+def test_translate_progress_bar_counts_the_sentences(capsys):
     translate(["one", "", "two three"] * 5, search=Ended(), progress=True, batch_size=4)
     assert "15/15" in capsys.readouterr().out
     translate(["one"], search=Ended())
@@ -207,15 +187,34 @@ def test_a_progress_bar_counts_the_sentences(capsys):
     ],
     ids=["recurrent", "transformer"],
 )
-def test_how_a_batch_is_padded_changes_no_translation(make, search):
+def test_translate_of_a_batch_padded_in_another_way_is_the_same(make, search):
     model, sentences = make(), some_sentences(16, longest=9, seed=3)
     # With a limit for each sentence that does not depend on the rest of its batch.
     together = translate(sentences, model, batch_size=16, search=search)
     assert len(set(together)) > 5
     # In a batch with longer sentences, which need more padding.
-    longer = some_sentences(9, longest=23, seed=5)
+    longer = some_sentences(9, longest=13, seed=5)
     assert translate([*longer, *sentences], model, batch_size=16, search=search)[9:] == together
-    assert translate(sentences, model, batch_size=1, search=search) == together
+    assert translate(sentences[:5], model, batch_size=1, search=search) == together[:5]
+
+
+@pytest.mark.slow
+@eagerly()
+def test_translate_takes_the_rows_of_rules_in_the_order_of_the_sentences():
+    sentences = some_sentences(8, longest=6, seed=3)
+    begun = [[6, 5] if row % 3 else [] for row in range(8)]
+    words = [[row % 5 + 4] if row % 2 else [] for row in range(8)]
+    own = [rules.TargetPrefix(begun), rules.RequiredTokens(words, per_sentence=True)]
+    search = decoding.BeamSearch(num_beams=2, rules=own)
+    together = translate(sentences, search=search, batch_size=4, max_length=6)
+    for row, sentence in enumerate(sentences):
+        if not sentence:
+            continue
+        alone = search.of_sentences([row])
+        assert translate([sentence], search=alone, max_length=6) == [together[row]]
+        assert together[row].startswith(GERMAN.decode(begun[row]))
+        assert {*GERMAN.decode(words[row]).split()} <= {*together[row].split()}
+    assert len(set(together)) > 5
 
 
 def every_rule(count, size):
@@ -233,23 +232,6 @@ def every_rule(count, size):
         rules.TypicalP(0.999),
         rules.CoveragePenalty(0.2),
     ]
-
-
-@pytest.mark.slow
-def test_a_translation_has_the_rows_of_its_rules_in_the_order_of_the_sentences():
-    model, sentences = transformer(), some_sentences(8, longest=9, seed=3)
-    own = every_rule(8, len(GERMAN))
-    search = decoding.BeamSearch(num_beams=3, rules=own)
-    together = translate(sentences, model, search=search, batch_size=4)
-    for row, sentence in enumerate(sentences):
-        if not sentence:
-            continue
-        alone = search.of_sentences([row])
-        (wanted,) = translate([sentence], model, search=alone)
-        assert together[row] == wanted
-        assert wanted.startswith(GERMAN.decode([6, 5])) or row % 3 == 0
-        if row % 2:
-            assert GERMAN.decode(own[4].tokens[row, 0]) in wanted.split()
 
 
 # Traces and memory.
@@ -272,7 +254,7 @@ def megabytes():
 
 @needs_compiling
 @pytest.mark.slow
-def test_a_second_pass_of_many_sentences_traces_nothing_and_keeps_nothing():
+def test_translate_in_a_second_pass_traces_and_keeps_nothing():
     def objects():
         gc.collect()
         return len(gc.get_objects())
@@ -281,6 +263,7 @@ def test_a_second_pass_of_many_sentences_traces_nothing_and_keeps_nothing():
     sentences = some_sentences(400)
     search = decoding.BeamSearch(num_beams=2)
     first = translate(sentences, model, search=search, batch_size=16)
+    assert first == [word_for_word(sentence) for sentence in sentences]  # each in its place
     most = most_calls(model.shapes, CALLS_A_TRACE)
     traces, model.shapes, before = model.traces, [], objects()
     assert traces <= most
@@ -291,7 +274,12 @@ def test_a_second_pass_of_many_sentences_traces_nothing_and_keeps_nothing():
 
 @needs_compiling
 @pytest.mark.slow
-def test_a_real_model_traces_nothing_and_takes_no_memory_in_a_second_pass(monkeypatch):
+@pytest.mark.parametrize(
+    "sentences",
+    [some_sentences(160, longest=13), pytest.param(some_sentences(300), marks=pytest.mark.nightly)],
+    ids=["some", "many"],
+)
+def test_translate_by_a_transformer_takes_no_memory_in_later_passes(sentences, monkeypatch):
     """With beams in groups, and every rule."""
 
     def step(self, tokens, position, state):
@@ -304,7 +292,7 @@ def test_a_real_model_traces_nothing_and_takes_no_memory_in_a_second_pass(monkey
         search = decoding.BeamSearch(rules=own, **options)
         return translate(sentences, model, search=search, batch_size=16)
 
-    calls, model, sentences = [], transformer(), some_sentences(300)
+    calls, model = [], transformer()
     plain = type(model).step
     monkeypatch.setattr(type(model), "step", step)
     first = once()
@@ -318,7 +306,8 @@ def test_a_real_model_traces_nothing_and_takes_no_memory_in_a_second_pass(monkey
 
 
 @needs_compiling
-def test_many_batches_of_a_shape_are_encoded_by_one_compiled_function(monkeypatch):
+@pytest.mark.slow
+def test_translate_of_many_equal_batches_compiles_the_encoder_once(monkeypatch):
     calls, model, sentences = [], transformer(), ["a b c", "d e f"] * 4
     plain = type(model).encode
     monkeypatch.setattr(
@@ -333,12 +322,11 @@ def test_many_batches_of_a_shape_are_encoded_by_one_compiled_function(monkeypatc
         assert len(calls) == (1 if BACKEND == "jax" else count)
 
 
-@pytest.mark.parametrize("argument", ["source_vocabulary", "target_vocabulary"])
-def test_a_vocabulary_of_another_size_than_the_models_is_refused_before_any_work(argument):
-    model = WordForWord()
-    arguments = {"source_vocabulary": ENGLISH, "target_vocabulary": GERMAN}
-    arguments[argument] = data.Vocabulary(["one"])
-    message = f"`{argument}` must have 9 entries, as in the model. Received: {argument}=5"
-    with pytest.raises(ValueError, match=f"^translate: {message}$"):
-        decoding.translate(model, ["one"], **arguments)
+def test_translate_with_a_vocabulary_of_another_size_is_refused_before_any_work():
+    model, vocabularies = WordForWord(), {"source_vocabulary": ENGLISH, "target_vocabulary": GERMAN}
+    for argument in vocabularies:
+        message = f"`{argument}` must have 9 entries, as in the model. Received: {argument}=5"
+        arguments = {**vocabularies, argument: data.Vocabulary(["one"])}
+        with pytest.raises(ValueError, match=f"^translate: {message}$"):
+            decoding.translate(model, ["one"], **arguments)
     assert model.shapes == []

@@ -347,13 +347,7 @@ def translates(numbers, end):
 
 
 @writes(
-    "between.png",
-    "decoder.png",
-    "encoder.png",
-    "flow.png",
-    "live.html",
-    "loss.png",
-    "viewer.html",
+    "between.png", "decoder.png", "encoder.png", "flow.png", "live.html", "loss.png", "viewer.html"
 )
 def transformer_translation(numbers, end):
     translates(numbers, end)

@@ -1,7 +1,8 @@
 """Trains models on one device, and split over the eight that a CPU can stand for.
 
-Run as a program it prints, by case, the losses and what each device holds of each variable. A
-process has its devices for good once JAX has begun.
+Run as a program with `own` or `shared` it prints the losses and what each device holds of each
+variable, of the whole model and of the split one. A process has its devices for good once JAX has
+begun.
 """
 
 import json
@@ -59,8 +60,5 @@ def split(share_embeddings, shard_vocabulary):
 
 
 if __name__ == "__main__":
-    found = {
-        "own": [trained(), split(False, shard_vocabulary=True)],
-        "shared, by width": [trained(True), split(True, shard_vocabulary=False)],
-    }
-    print(json.dumps(found))
+    is_shared = sys.argv[1] == "shared"
+    print(json.dumps([trained(is_shared), split(is_shared, shard_vocabulary=not is_shared)]))

@@ -29,7 +29,7 @@ launch.launch({{0: command, 1: command}}, 2, "")
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="a parent need not be the launcher elsewhere")
-def test_processes_end_with_a_launcher_that_is_killed():
+def test_launcher_killed_ends_its_processes():
     command = [sys.executable, "-c", LAUNCHER, EXAMPLES]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "encoding": "utf-8"}
     launcher = subprocess.Popen(command, **pipes)
@@ -47,7 +47,7 @@ def test_processes_end_with_a_launcher_that_is_killed():
     assert errors.count("the launcher no longer exists; ending its process") == 2
 
 
-def test_a_process_without_a_launcher_waits_for_none(monkeypatch):
+def test_process_without_a_launcher_waits_for_none(monkeypatch):
     monkeypatch.delenv(launching.LAUNCHER, raising=False)
     before = threading.active_count()
     launching.end_with_launcher()

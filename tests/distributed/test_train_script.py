@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import runpy
 import signal
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from tests.distributed.job import EXAMPLES, launching, needs
 from tests.helpers.processes import python
 from tfattn import data, training
 
-pytestmark = [pytest.mark.slow, needs("jax", "sacrebleu")]
+jobs = needs("jax", "sacrebleu")
 
 SMALL = ["--pairs", "71", "--tokens", "512", "--layers", "1", "--width", "8", "--sentences", "3"]
 EPOCHS = 3
@@ -80,8 +81,9 @@ def killed_in_the_second_epoch(out, cache):
     return pids, errors
 
 
+@jobs
 @pytest.mark.nightly
-def test_a_job_that_lost_a_process_says_so_and_goes_on_to_the_end_of_one_that_did_not(tmp_path):
+def test_train_script_job_that_lost_a_process_resumes_to_the_end_of_one_that_did_not(tmp_path):
     whole, cut, cache = tmp_path / "whole", tmp_path / "cut", tmp_path / "cache"
     epochs = ["--epochs", str(EPOCHS)]
     (printed,) = finished(start(*epochs, "--processes", "2", out=whole, cache=cache))
@@ -126,16 +128,23 @@ def test_a_job_that_lost_a_process_says_so_and_goes_on_to_the_end_of_one_that_di
         ("--coordinator HOST:1 --processes 2 --process-id 2", "--process-id must be from 0 to 1"),
     ],
 )
-def test_a_place_told_by_halves_or_a_folder_that_holds_a_run_is_refused(options, message, tmp_path):
+def test_train_script_place_told_by_halves_or_folder_of_a_run_is_refused(
+    options, message, tmp_path, monkeypatch, capsys
+):
     (tmp_path / "run.backup").touch()
-    job = start(*options.split(), out=tmp_path, cache=tmp_path)
-    _, errors = job.communicate()
-    assert job.returncode == 2 and message in errors
+    monkeypatch.setenv("KERAS_BACKEND", "jax")  # the script sets it
+    monkeypatch.syspath_prepend(EXAMPLES)
+    monkeypatch.setitem(sys.modules, "launch", launching)
+    monkeypatch.setattr(sys, "argv", ["train.py", *options.split(), "--out", str(tmp_path)])
+    with pytest.raises(SystemExit) as end:
+        runpy.run_path(EXAMPLES / "train.py", run_name="__main__")
+    assert end.value.code == 2 and message in capsys.readouterr().err
 
 
+@jobs
 @pytest.mark.tensorflow
 @pytest.mark.nightly
-def test_a_loop_of_ones_own_learns_the_same_from_two_workers_of_tensorflow_as_fit_from_one():
+def test_multi_worker_script_of_two_workers_learns_what_fit_learns_from_one():
     options = {"processes": 2, "pairs": 60, "epochs": 2, "tokens": 512}
     words = itertools.chain.from_iterable((f"--{name}", size) for name, size in options.items())
     done = python(EXAMPLES / "multi_worker.py", *words)

@@ -11,21 +11,22 @@ pytestmark = [pytest.mark.slow, needs("jax")]
 UPDATES = __file__.replace("test_updates", "updates")  # the program
 
 
+def ran(folder, model):
+    """Logs and weights by `processes.process`, and the backup if there is one."""
+    printed(UPDATES, folder, model)
+    return {path.name: dict(np.load(path)) for path in folder.glob("*.npz")}
+
+
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
-    """Logs and weights by `processes.process`."""
     folder = tmp_path_factory.mktemp("updates")
-    printed(UPDATES, folder)
-    files = {name: f"{name}.npz" for name in ("1.0", "2.0", "2.1")}
-    files["backup"] = "split.backup"
-    return {name: dict(np.load(folder / file)) for name, file in files.items()}
+    return ran(folder, "transformer") | {"backup": dict(np.load(folder / "split.backup"))}
 
 
-@pytest.mark.parametrize("model", ["transformer", "bahdanau"])
-def test_two_processes_end_at_the_weights_and_logs_of_one(found, model):
+def assert_two_end_at_weights_and_logs_of_one(found, model):
     one, first, second = (
         {key.partition("/")[2]: x for key, x in found[name].items() if key.startswith(model)}
-        for name in ("1.0", "2.0", "2.1")
+        for name in ("1.0.npz", "2.0.npz", "2.1.npz")
     )
     weights = [key for key in one if key.isdigit()]
     assert len(weights) > 1 and {"token_loss", "accuracy"} < one.keys()
@@ -40,21 +41,27 @@ def test_two_processes_end_at_the_weights_and_logs_of_one(found, model):
     assert second["seen"] == pytest.approx(seen, rel=1e-6)
 
 
-def test_a_backup_holds_the_whole_of_what_processes_share_and_gives_each_its_part(found):
-    parts = [found[name]["split/trained"] for name in ("2.0", "2.1")]
+def test_transformer_of_two_processes_ends_at_weights_and_logs_of_one(found):
+    assert_two_end_at_weights_and_logs_of_one(found, "transformer")
+
+
+@pytest.mark.nightly
+def test_recurrent_model_of_two_processes_ends_at_weights_and_logs_of_one(tmp_path):
+    assert_two_end_at_weights_and_logs_of_one(ran(tmp_path, "bahdanau"), "bahdanau")
+
+
+def test_backup_of_two_processes_holds_the_whole_and_gives_each_its_part(found):
+    parts = [found[name]["split/trained"] for name in ("2.0.npz", "2.1.npz")]
     assert parts[0].shape == parts[1].shape and not np.array_equal(*parts)
     np.testing.assert_array_equal(found["backup"]["model/0"], np.concatenate(parts, axis=1))
-    for name, part in zip(("2.0", "2.1"), parts, strict=True):
+    for name, part in zip(("2.0.npz", "2.1.npz"), parts, strict=True):
         np.testing.assert_array_equal(found[name]["split/restored"], part)
 
 
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
+def test_failure_of_the_first_process_is_told_in_both(found):
+    for name, said in [
         ("callback", "FirstProcess: the first process failed with ZeroDivisionError: division by"),
         ("backup", "Backup: the first process failed with FileExistsError: [Errno 17] File exists"),
-    ],
-)
-def test_what_the_first_process_cannot_do_is_told_in_both(found, name, said):
-    first, second = (str(found[process][f"told/{name}"]) for process in ("2.0", "2.1"))
-    assert first == second and first.startswith(said)
+    ]:
+        first, second = (str(found[process][f"told/{name}"]) for process in ("2.0.npz", "2.1.npz"))
+        assert first == second and first.startswith(said)

@@ -1,8 +1,8 @@
-"""Trains two models for some updates, in one process or in several; each writes what it has.
+"""Trains a model for some updates, in one process or in several; each writes what it has.
 
-Run as a program: `python updates.py FOLDER` forks two processes, which so need not import anything,
-and is the one process of a job of its own. A process has its backend and its peers for good once it
-has begun.
+Run as a program: `python updates.py FOLDER MODEL` forks two processes, which so need not import
+anything, and is the one process of a job of its own. A process has its backend and its peers for
+good once it has begun.
 """
 
 import multiprocessing
@@ -22,7 +22,6 @@ from tests.distributed import job  # noqa: E402
 from tfattn import data, training  # noqa: E402
 
 UPDATES, ROWS, S, T, V = 12, 5, 7, 3, 11
-MODELS = ("transformer", "bahdanau")
 
 
 class Batches(keras.utils.PyDataset):
@@ -124,18 +123,16 @@ def told(folder):
     return messages
 
 
-def main(folder, address=None, processes=1, process=0):
+def main(folder, name, address=None, processes=1, process=0):
     if address:
         keras.distribution.initialize(address, processes, process)
         keras.distribution.set_distribution(
             keras.distribution.DataParallel(auto_shard_dataset=False)
         )
-    found = {}
-    for name in MODELS:
-        logs, weights = trained(name, processes, process)
-        found.update({f"{name}/{key}": value for key, value in logs.items()})
-        found.update({f"{name}/{i}": weight for i, weight in enumerate(weights)})
-    if processes > 1:
+    logs, weights = trained(name, processes, process)
+    found = {f"{name}/{key}": value for key, value in logs.items()}
+    found.update({f"{name}/{i}": weight for i, weight in enumerate(weights)})
+    if processes > 1 and name == "transformer":
         found.update(split_over_processes(folder))
         found.update(told(folder))
     np.savez(f"{folder}/{processes}.{process}.npz", **found)
@@ -147,10 +144,10 @@ def main(folder, address=None, processes=1, process=0):
 
 if __name__ == "__main__":
     fork, address = multiprocessing.get_context("fork"), job.launching.free_address()
-    peers = [fork.Process(target=main, args=(sys.argv[1], address, 2, i)) for i in range(2)]
+    peers = [fork.Process(target=main, args=(*sys.argv[1:], address, 2, i)) for i in range(2)]
     for peer in peers:
         peer.start()
     for peer in peers:
         peer.join()
-    main(sys.argv[1])
+    main(*sys.argv[1:])
     sys.exit(any(peer.exitcode for peer in peers))

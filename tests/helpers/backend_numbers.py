@@ -1,8 +1,11 @@
-"""What models compute on a backend, from the same weights and batches: `python -m
-tests.helpers.backend_numbers` prints it.
+"""What models compute on a backend, from the same weights and batches.
+
+`python -m tests.helpers.backend_numbers` records the numbers of this backend as those that all are
+compared with. A change that is to give the same numbers does not record them anew.
 """
 
 import json
+from pathlib import Path
 
 import keras
 import numpy as np
@@ -10,6 +13,7 @@ import numpy as np
 import tfattn
 from tfattn import data
 
+RECORD = Path(__file__).with_suffix(".json")
 PAIRS = data.toy_translation(60, seed=1)
 ROWS, LENGTH = 16, 16
 WORDS = data.Vocabulary.from_sentences([sentence for pair in PAIRS for sentence in pair])
@@ -70,8 +74,23 @@ def numbers_of(name):
     state = model.encode(inputs[0], max_length=9)
     tokens = tfattn.BeamSearch(num_beams=3)(model.step, state, len(targets), 9).tokens
     found["beam_search"] = keras.ops.convert_to_numpy(tokens)
-    return {key: np.asarray(value, "float64").tolist() for key, value in found.items()}
+    return {key: _few(np.asarray(value, "float64")) for key, value in found.items()}
+
+
+def _few(array, most=12):
+    """An array's numbers; of a large one its products with three random vectors, which one wrong
+    number changes as much as itself.
+    """
+    if array.size > most:
+        array = np.random.default_rng(7).normal(size=(3, array.size)) @ array.ravel()
+    return [float(f"{number:.6g}") for number in array.ravel()]
+
+
+def recorded():
+    """The numbers of each model by its name, as they were recorded."""
+    return json.loads(RECORD.read_text(encoding="utf-8"))
 
 
 if __name__ == "__main__":
-    print(json.dumps({name: numbers_of(name) for name in MODELS}))
+    numbers = {name: numbers_of(name) for name in MODELS}
+    RECORD.write_text(json.dumps(numbers, indent=0) + "\n", encoding="utf-8")

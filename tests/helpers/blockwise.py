@@ -1,15 +1,16 @@
-"""Problems for both paths, their outputs and gradients, and covering designs of cases."""
+"""Calls of `attend` that both paths must answer alike, their outputs, gradients and oracle."""
 
-import itertools
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 from keras import ops
 
+from tests import reference
 from tests.helpers import tensors
 from tests.helpers.paths import blocks_of
-from tests.helpers.tensors import BACKEND, as_tensor, numpy, tf
+from tests.helpers.tensors import BACKEND, as_tensor, dtype_of, numpy, tf
 from tfattn import attend, masks
 from tfattn.core import kernels
 from tfattn.core import scores as score_functions
@@ -30,75 +31,102 @@ SCORES = [
     "capped scaled dot",
     "capped additive",
 ]
+# Of outputs, by dtype, relative and absolute: all is computed in float32 or wider.
+TOLERANCES = {"float16": 4e-3, "bfloat16": 4e-2, "float32": 2e-5, "float64": 1e-12}
 
 
-class Case(NamedTuple):
-    """A kind of mask, and its arrays, which may be inputs of a graph."""
+class MaskKind(NamedTuple):
+    """A kind of mask: a function of arrays, which may be inputs of a graph, and the arrays."""
 
-    rule: object  # a function of the arrays
-    arrays: object = lambda rng: ()
+    rule: Callable
+    draw: Callable = lambda rng, b, h, t, s: ()
+
+    def arrays(self, rng, sizes=(B, H, T, S)):
+        return self.draw(rng, *sizes)
+
+
+def _lengths(rng, b, h, t, s):
+    return [rng.integers(0, s + 1, b)]
+
+
+def _plan(rng, t, s):
+    return rng.random((-(-t // 2), -(-s // 2))) < 0.3
 
 
 MASKS = {
-    "none": Case(lambda: None),
-    "causal": Case(masks.causal),
-    "window": Case(lambda: masks.window(3)),
-    "causal & window": Case(lambda: masks.causal() & masks.window(4)),
-    "padding": Case(masks.padding, lambda rng: [rng.integers(0, S + 1, B)]),
-    "padding by query": Case(masks.padding, lambda rng: [rng.integers(0, S + 1, (B, T))]),
-    "prefix | causal": Case(
-        lambda length: masks.prefix(length) | masks.causal(), lambda rng: [rng.integers(0, 9, B)]
+    "none": MaskKind(lambda: None),
+    "causal": MaskKind(masks.causal),
+    "window": MaskKind(lambda: masks.window(3)),
+    "causal & window": MaskKind(lambda: masks.causal() & masks.window(4)),
+    "padding": MaskKind(masks.padding, _lengths),
+    "padding by query": MaskKind(
+        masks.padding, lambda rng, b, h, t, s: [rng.integers(0, s + 1, (b, t))]
     ),
-    "prefix of one number": Case(masks.prefix, lambda rng: [np.int64(rng.integers(0, 9))]),
-    "~window": Case(lambda: ~masks.window(5)),
-    "~causal": Case(lambda: ~masks.causal()),
-    "~(padding & window)": Case(
-        lambda lengths: ~(masks.padding(lengths) & masks.window(6)),
-        lambda rng: [rng.integers(0, S + 1, B)],
+    "prefix | causal": MaskKind(
+        lambda length: masks.prefix(length) | masks.causal(),
+        lambda rng, b, h, t, s: [rng.integers(0, 9, b)],
     ),
-    "segments": Case(
-        masks.segments, lambda rng: [rng.integers(0, 3, (B, T)), rng.integers(0, 3, (B, S))]
+    "prefix of one number": MaskKind(masks.prefix, lambda rng, *_: [np.int64(rng.integers(0, 9))]),
+    "~window": MaskKind(lambda: ~masks.window(5)),
+    "~causal": MaskKind(lambda: ~masks.causal()),
+    "~(padding & window)": MaskKind(
+        lambda lengths: ~(masks.padding(lengths) & masks.window(6)), _lengths
     ),
-    "segments in order": Case(
+    "segments": MaskKind(
+        masks.segments, lambda rng, b, h, *n: [rng.integers(0, 3, (b, length)) for length in n]
+    ),
+    "segments in order": MaskKind(
         masks.segments,
-        lambda rng: [np.sort(rng.integers(0, 4, (B, n)), axis=1) for n in (T, S)],
+        lambda rng, b, h, *n: [np.sort(rng.integers(0, 4, (b, length)), axis=1) for length in n],
     ),
-    "strided": Case(lambda: masks.strided(3)),
-    "dilated window": Case(lambda: masks.window(6) & masks.strided(2)),
-    "chunks": Case(lambda: masks.causal() & masks.chunks(4)),
-    "chunk ends": Case(lambda: masks.chunks(5) | masks.chunk_ends(5, 2)),
-    "blocks": Case(lambda plan: masks.blocks(plan, 2), lambda rng: [rng.random((7, 9)) < 0.3]),
-    "blocks by head": Case(
+    "strided": MaskKind(lambda: masks.strided(3)),
+    "dilated window": MaskKind(lambda: masks.window(6) & masks.strided(2)),
+    "chunks": MaskKind(lambda: masks.causal() & masks.chunks(4)),
+    "chunk ends": MaskKind(lambda: masks.chunks(5) | masks.chunk_ends(5, 2)),
+    "blocks": MaskKind(
+        lambda plan: masks.blocks(plan, 2), lambda rng, b, h, t, s: [_plan(rng, t, s)]
+    ),
+    "blocks by head": MaskKind(
         lambda plan: masks.causal() & masks.blocks(plan, 3),
-        lambda rng: [rng.random((B, H, 5, 6)) < 0.3],
+        lambda rng, b, h, t, s: [rng.random((b, h, -(-t // 3), -(-s // 3))) < 0.3],
     ),
-    "by head": Case(
+    "by head": MaskKind(  # of four heads
         lambda lengths, plan: masks.per_head(
             [masks.window(3), masks.padding(lengths), masks.blocks(plan, 2)], heads=[1, 2, 1]
         ),
-        lambda rng: [rng.integers(0, S + 1, B), rng.random((7, 9)) < 0.3],
+        lambda rng, b, h, t, s: [rng.integers(0, s + 1, b), _plan(rng, t, s)],
     ),
-    "explicit": Case(masks.explicit, lambda rng: [rng.random((T, S)) < 0.5]),
-    "explicit by row": Case(masks.explicit, lambda rng: [rng.random((B, T, S)) < 0.5]),
-    "explicit by head": Case(masks.explicit, lambda rng: [rng.random((B, H, T, S)) < 0.5]),
-    "explicit keys": Case(masks.explicit, lambda rng: [rng.random((B, 1, S)) < 0.5]),
-    "keys in the middle": Case(
+    "explicit": MaskKind(masks.explicit, lambda rng, b, h, t, s: [rng.random((t, s)) < 0.5]),
+    "explicit by row": MaskKind(
+        masks.explicit, lambda rng, b, h, t, s: [rng.random((b, t, s)) < 0.5]
+    ),
+    "explicit by head": MaskKind(
+        masks.explicit, lambda rng, b, h, t, s: [rng.random((b, h, t, s)) < 0.5]
+    ),
+    "explicit keys": MaskKind(
+        masks.explicit, lambda rng, b, h, t, s: [rng.random((b, 1, s)) < 0.5]
+    ),
+    "keys in the middle": MaskKind(
         masks.explicit,
-        lambda rng: [(np.arange(S) > 5) & (np.arange(S) < rng.integers(4, S, (B, 1, 1)))],
+        lambda rng, b, h, t, s: [
+            (np.arange(s) > 5) & (np.arange(s) < rng.integers(4, max(5, s), (b, 1, 1)))
+        ],
     ),
-    "~padded keys": Case(
+    "~padded keys": MaskKind(
         lambda seen: ~masks.explicit(seen),
-        lambda rng: [np.arange(S) < rng.integers(0, S + 1, (B, 1, 1, 1))],
+        lambda rng, b, h, t, s: [np.arange(s) < rng.integers(0, s + 1, (b, 1, 1, 1))],
     ),
-    "all keys or none": Case(masks.explicit, lambda rng: [rng.random((B, 1, 1)) < 0.5]),
-    "nothing": Case(lambda: masks.prefix(0)),
+    "all keys or none": MaskKind(
+        masks.explicit, lambda rng, b, h, t, s: [rng.random((b, 1, 1)) < 0.5]
+    ),
+    "nothing": MaskKind(lambda: masks.prefix(0)),
 }
 BIASES = {
     "none": None,
-    "square": (T, S),
-    "full": (B, H, T, S),
-    "by head and key": (1, H, 1, S),
-    "by query": (B, 1, T, 1),
+    "square": lambda b, h, t, s: (t, s),
+    "full": lambda b, h, t, s: (b, h, t, s),
+    "by head and key": lambda b, h, t, s: (1, h, 1, s),
+    "by query": lambda b, h, t, s: (b, 1, t, 1),
 }
 
 
@@ -107,37 +135,30 @@ def call_of(query, value, key=None, **fields):
     return AttentionCall(query=query, value=value, key=value if key is None else key, **fields)
 
 
-def cover(**factors):
-    """Few rows with one value per factor, such that any two values of two factors share a row.
+class Case(NamedTuple):
+    """A call of `attend`, and the blocks in which it streams."""
 
-    The rows are built greedily: each row begins with the first uncovered pair, and each other
-    factor takes the value that covers most pairs with the row.
-    """
-    pairs_of = [
-        itertools.product([(a, x) for x in factors[a]], [(b, y) for y in factors[b]])
-        for a, b in itertools.combinations(factors, 2)
-    ]
-    left = dict.fromkeys(frozenset(pair) for pairs in pairs_of for pair in pairs)
-    rows = []
-    while left:
-        row = dict(next(iter(left)))
-        for name in factors:
-            if name not in row:
-                met = [
-                    sum(frozenset(((name, x), other)) in left for other in row.items())
-                    for x in factors[name]
-                ]
-                row[name] = factors[name][met.index(max(met))]
-        for pair in itertools.combinations(row.items(), 2):
-            left.pop(frozenset(pair), None)
-        rows.append({name: row[name] for name in factors})
-    return rows
+    mask: Any = None  # an object, or the name of a kind
+    score: str = "scaled dot"
+    bias: str = "none"
+    heads: tuple[int, int] = (1, 1)  # of queries, and of keys and values
+    lengths: tuple[int, int] = (T, S)
+    widths: tuple[int, int] = (D, V)  # of queries and keys, and of values
+    batch: int = B
+    dtypes: tuple[str, ...] = ("float32",) * 3  # of query, key and value
+    block: tuple[int, int] | None = (7, 6)
+    sums: bool = False  # whether the log of the sums is returned too
+    axes: int = 4
+    broken: float | None = None  # what hidden tokens hold
+    reached: bool = False  # whether a token that queries may see holds it too
+    path: str = "streamed"
+    seed: int = 0
 
 
-def mask_of(name, seed):
+def mask_of(name, seed, sizes=(B, H, T, S)):
     """A mask of this kind, with NumPy arrays."""
-    case = MASKS[name]
-    return case.rule(*case.arrays(np.random.default_rng(seed)))
+    kind = MASKS[name]
+    return kind.rule(*kind.arrays(np.random.default_rng(seed), sizes))
 
 
 def cosine(query, key):
@@ -166,27 +187,126 @@ def scored(name, width, heads, rng):
 
 
 def problem(
-    seed, score="scaled dot", heads=(H, H), bias="none", dtype="float32", width=D, at_edges=False
+    seed,
+    score="scaled dot",
+    heads=(H, H),
+    bias="none",
+    dtype="float32",
+    at_edges=False,
+    batch=B,
+    lengths=(T, S),
+    widths=(D, V),
 ):
     """(score function, arguments): query, key, value, parameters and bias as one list of tensors.
 
     `at_edges` allows pairs arbitrarily near to the edge of a kernel's support.
     """
     rng = np.random.default_rng(seed)
+    (queries, keys), (width, value_width) = lengths, widths
     function, parameters = scored(score, width, heads[0], rng)
     scale = 0.3 if score == "epanechnikov" else 1.0  # so that some keys lie within its support
     arrays = [
-        scale * rng.normal(size=(B, heads[0], T, width)),
-        scale * rng.normal(size=(B, heads[1], S, width)),
+        scale * rng.normal(size=(batch, heads[0], queries, width)),
+        scale * rng.normal(size=(batch, heads[1], keys, width)),
     ]
     if score == "epanechnikov" and not at_edges:
         # On a grid no pair is nearer to the edge of the support than 1 − u² = 1/64. Nearer, the
         # slope 2u / (1 − u²) is unbounded, and multiplies the rounding error of a difference.
         arrays = [np.round(8 * array) / 8 for array in arrays]
-    arrays += [rng.normal(size=(B, heads[1], S, V)), *parameters]
+    arrays += [rng.normal(size=(batch, heads[1], keys, value_width)), *parameters]
     if BIASES[bias]:
-        arrays.append(rng.normal(size=BIASES[bias]))
+        arrays.append(rng.normal(size=BIASES[bias](batch, heads[0], queries, keys)))
     return function, [as_tensor(x, dtype) for x in arrays]
+
+
+def check(case):
+    """The streamed path equals the dense one in float64 in output, log of the sums and every
+    gradient, and the oracle; what sees nothing and what no one sees has a gradient of exactly 0.
+    """
+    function, arguments = problem(
+        case.seed,
+        case.score,
+        case.heads,
+        case.bias,
+        batch=case.batch,
+        lengths=case.lengths,
+        widths=case.widths,
+    )
+    sizes, mask = (case.batch, case.heads[0], *case.lengths), case.mask
+    mask = mask_of(mask, case.seed, sizes) if isinstance(mask, str) else mask
+    seen = np.ones(case.lengths, bool) if mask is None else numpy(mask.dense(*case.lengths))
+    seen = np.broadcast_to(seen[:, None] if seen.ndim == 3 else seen, sizes)
+    arguments[:3] = [ops.cast(x, y) for x, y in zip(arguments, case.dtypes, strict=False)]
+    arrays = [numpy(x).astype("float64") for x in arguments]
+    lost = np.zeros((case.batch, case.lengths[1]), bool)
+    if case.broken is not None:
+        lost = ~seen.any((1, 2))
+        middle = case.lengths[1] // 2
+        lost[-1:, middle : middle + 1] |= case.reached
+        arguments[1:3] = [ops.where(lost[:, None, :, None], case.broken, x) for x in arguments[1:3]]
+    arguments[:3] = [x[:, 0] if case.axes == 3 else x for x in arguments[:3]]
+    rng = np.random.default_rng(case.seed)
+    rows = (case.batch, *case.heads[: case.axes - 3], case.lengths[0])
+    upstream = [rng.normal(size=(*rows, case.widths[1])), rng.normal(size=rows)]
+    upstream[0] = numpy(as_tensor(upstream[0], case.dtypes[2]))  # as rounded as the output is
+    upstream = tuple(upstream) if case.sums else upstream[0]
+    options = {"biased": case.bias != "none", "upstream": upstream, "block": case.block}
+    options |= {"return_log_sum_exp": True} if case.sums else {}
+    here = both_ways(function, arguments, mask, case.path, **options)
+    there = both_ways(function, wide(arguments), mask, "dense", **options)
+    of_sums = keras.backend.result_type(*case.dtypes[:2], "float32")
+    dtypes = [case.dtypes[2], *[of_sums] * case.sums, *map(dtype_of, arguments)]
+    assert [dtype_of(x) for x in here] == dtypes
+    assert [x.shape for x in here] == [x.shape for x in there]
+    here = [numpy(x) for x in here]
+    # What else a query that is NaN passes on, to keys, parameters and a bias, is not defined.
+    reached = case.reached and case.broken is not None
+    there = there[: 2 + case.sums] if reached else there
+    for wanted in (there, oracle(case, arrays, seen, lost)):
+        for this, that, dtype in zip(here, wanted, dtypes, strict=False):
+            assert_close([this], [that], TOLERANCES[dtype])
+    # Queries that see nothing and keys that no one sees have exactly zeros.
+    output, of_query, of_key, of_value = (
+        x[:, None] if case.axes == 3 else x for x in (here[0], *here[1 + case.sums :][:3])
+    )
+    heads, groups = case.heads
+    by_group = (case.batch, groups, heads // groups, case.lengths[1])
+    blind, unseen = ~seen.any(-1), ~seen.any(-2).reshape(by_group).any(2)
+    assert not output[blind].any() and not of_query[blind].any()
+    assert reached or not of_key[unseen].any() and not of_value[unseen].any()
+
+
+def oracle(case, arrays, seen, lost):
+    """Output, and the log of the sums where it is returned: NaN for who sees a token that is lost.
+
+    Args:
+        arrays: query, key, value, parameters and bias, all numbers.
+        seen: the pairs that the mask lets in, `(B, H, T, S)`.
+        lost: tokens `(B, S)`.
+    """
+    query, key, value, *parameters = arrays
+    bias = parameters.pop() if case.bias != "none" else 0.0
+    key, value = (np.repeat(x, case.heads[0] // case.heads[1], axis=1) for x in (key, value))
+    scores = expected_scores(case.score, query, key, parameters) + bias
+    found = [reference.attention(scores, value, seen)[0], reference.log_sum_exp(scores, seen)]
+    for x in found:
+        x[(seen & lost[:, None, None]).any(-1)] = np.nan
+    return [x[:, 0] if case.axes == 3 else x for x in found[: 1 + case.sums]]
+
+
+def expected_scores(name, query, key, parameters):
+    if name.startswith("capped "):
+        scores = expected_scores(name.removeprefix("capped "), query, key, parameters)
+        return reference.soft_capped(scores, 0.8)
+    if name.startswith("additive"):
+        weights = np.broadcast_to(parameters[0], (query.shape[1], query.shape[-1], 1))
+        heads = [reference.additive(query[:, h], key[:, h], w[:, 0]) for h, w in enumerate(weights)]
+        return np.stack(heads, axis=1)
+    if name == "cosine":
+        return reference.cosine(query, key)
+    if name in ("gaussian", "epanechnikov"):
+        return reference.log_kernel(query, key, kernel=name)
+    return reference.dot_product(query, key, 1.0 if name == "dot" else None)
 
 
 def both_ways(
@@ -234,30 +354,28 @@ def connected(gradients, arguments):
     return [ops.zeros_like(x) if gradient is None else gradient for gradient, x in both]
 
 
-def second(function, arguments, mask=None, path="streamed", block=(7, 9)):
+def second(function, arguments, mask=None, path="streamed", block=(7, 9), sums=False):
     """Second derivatives: gradients of the sum of squares of all gradients."""
 
-    def total(*arguments):
-        def output(query, key, value, *parameters):
-            return (
-                attend(
-                    query,
-                    value,
-                    key=key,
-                    score=function,
-                    parameters=parameters,
-                    mask=mask,
-                    path=path,
-                )
-                ** 3
-            )
+    def output(query, key, value, *parameters):
+        options = {"parameters": parameters, "mask": mask, "return_log_sum_exp": sums}
+        found = attend(query, value, key=key, score=function, path=path, **options)
+        if not sums:
+            return found**3
+        return [found[0] ** 3, ops.sin(ops.where(ops.equal(found[1], -np.inf), 0.0, found[1]))]
 
+    def total(*arguments):
         with blocks_of(block):
             _, gradients = tensors.both_ways(output, arguments)
-        return sum(ops.sum(gradient**2) for gradient in gradients)
+        return sum_of(gradients)
 
     total = tensors.compiled(total) if BACKEND == "jax" else total
     return connected(tensors.both_ways(total, arguments)[1], arguments)
+
+
+def sum_of(gradients):
+    """The sum of squares."""
+    return sum(ops.sum(gradient**2) for gradient in gradients)
 
 
 def operands_of(shape, widths=(6, 5), dtype="float32", seed=1):

@@ -13,6 +13,7 @@ import json
 import os
 import pathlib
 import runpy
+import signal
 import subprocess
 import sys
 import tempfile
@@ -28,21 +29,28 @@ def python(*arguments, folder=None, text=None, warm=False, **environment):
     """The finished process of `python ARGUMENTS`, started in `folder`.
 
     Args:
-        text: its standard input.   environment: adds to this process's own.
+        text: its standard input, empty by default.   environment: adds to this process's own.
         warm: whether it may be a fork. Not for what an import reads, such as KERAS_BACKEND.
     """
     arguments = [*map(str, arguments)]
     variables = {**_environment(), **environment}
     if warm and keras.backend.backend() == "tensorflow" and hasattr(os, "fork"):
         return _fork(arguments, str(folder or os.getcwd()), text or "", variables)
-    return subprocess.run(
-        [sys.executable, *arguments],
-        cwd=folder,
-        env=variables,
-        capture_output=True,
-        input=text,
-        **TEXT,
-    )
+    command, pipes = [sys.executable, *arguments], dict.fromkeys(STREAMS, subprocess.PIPE)
+    with _heeding_interrupts():
+        process = subprocess.Popen(command, cwd=folder, env=variables, **pipes, **TEXT)
+    outputs = process.communicate(text or "")
+    return subprocess.CompletedProcess(command, process.returncode, *outputs)
+
+
+@contextlib.contextmanager
+def _heeding_interrupts():
+    """What is started here heeds Ctrl-C, which this process may ignore, as background jobs do."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def printed(*arguments, **options):
@@ -56,8 +64,7 @@ def printed(*arguments, **options):
 def locking(path):
     """Another process that locks the file, killed at the end; gives whether it could."""
     command = [sys.executable, "-c", LOCKING, f"{path}.lock"]
-    pipes = {name: subprocess.PIPE for name in STREAMS}
-    with subprocess.Popen(command, **pipes) as process:
+    with subprocess.Popen(command, **dict.fromkeys(STREAMS, subprocess.PIPE)) as process:
         try:
             yield process.stdout.readline() == b"locked\n"
         finally:
@@ -79,6 +86,7 @@ def _environment():
 
 def _fork(arguments, folder, text, variables):
     server = _server()
+    sys.audit("tests.warm_fork")  # for the count of `started.py`
     with tempfile.TemporaryDirectory() as streams:
         stdin, stdout, stderr = (pathlib.Path(streams, name) for name in STREAMS)
         stdin.write_text(text, **TEXT)
@@ -93,7 +101,8 @@ def _server():
     """The process that forks, one for all tests of this process."""
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "encoding": "utf-8"}
     command = [sys.executable, "-m", "tests.helpers.processes"]
-    server = subprocess.Popen(command, env=_environment(), **pipes)
+    with _heeding_interrupts():
+        server = subprocess.Popen(command, env=_environment(), **pipes)
     atexit.register(server.communicate)  # which ends it
     return server
 

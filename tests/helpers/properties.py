@@ -1,31 +1,54 @@
-"""Random problems and their expected results, for `core/test_properties.py`, where hypothesis
-draws, and for `fuzz.py`, where a generator draws.
+"""Random cases and what the oracle says of them, for property tests and for `fuzz.py`.
 
 A case is made by `choose`, a function from a sequence to one of its members; all its arrays come of
-one seed that is chosen too. So whoever chooses the same has the same case.
+one seed that is chosen too. So whoever chooses the same has the same case, and the command in the
+error of `check_cases` repeats one.
 """
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
+import keras
 import numpy as np
-from keras import ops
 
 import tfattn
 from tests import reference
 from tests.helpers import paths
-from tests.helpers.blockwise import blocks_of
+from tests.helpers.paths import blocks_of
 from tests.helpers.tensors import BACKEND, as_tensor, both_ways, numpy
 from tfattn import biases, masks, normalizers
-from tfattn.core import kernels
+from tfattn.core import kernels, trees
 from tfattn.core import scores as score_functions
+from tfattn.core.masks import hooks
 
 Choose = Callable[[Sequence], Any]
 
 SEEDS = range(2**16)
 # Relative and absolute tolerances against float64, by dtype.
 TOLERANCES = {"float64": 1e-6, "float32": 5e-4, "float16": 4e-2, "bfloat16": 2e-1}
+
+
+def chooser(seed: int, case: int, log: list | None = None) -> Choose:
+    """Chooses each time by itself; `log` gets what it chooses."""
+    rng = np.random.default_rng([seed, case])
+
+    def choose(options):
+        chosen = options[int(rng.integers(len(options)))]
+        if log is not None:
+            log.append(chosen)
+        return chosen
+
+    return choose
+
+
+def check_cases(name: str, cases: Iterable[int], seed: int = 0) -> None:
+    """Runs a check of `CHECKS` on cases by number; the error names the first that fails."""
+    for case in cases:
+        try:
+            CHECKS[name](chooser(seed, case))
+        except Exception as error:
+            command = f"python tests/fuzz.py --check {name} --seed {seed} --only {case}"
+            raise AssertionError(f"{command}\n{type(error).__name__}: {error}") from error
 
 
 class Sizes(NamedTuple):
@@ -64,6 +87,7 @@ def leaf_of(choose: Choose, sizes: Sizes, rng) -> tuple[Any, np.ndarray]:
     batch, queries, keys = sizes.batch, sizes.queries, sizes.keys
     rows = choose([batch, 1])
     number = choose([1, 2, 3, 5])
+    square = (queries, keys)
 
     def lengths(*shape):
         return rng.integers(0, keys + 2, shape)
@@ -71,59 +95,55 @@ def leaf_of(choose: Choose, sizes: Sizes, rng) -> tuple[Any, np.ndarray]:
     def array(*shape):
         return rng.random(shape) < choose([0.5, 0.1, 0.9])
 
-    def by_head(mask):
-        mask = np.asarray(mask)
-        return mask[:, None] if sizes.heads and mask.ndim == 3 else mask
+    def of_lengths(mask, chosen):
+        return mask(chosen), reference.padding(chosen, keys)
 
-    kind = choose(
-        ["causal", "window", "strided", "chunks", "chunk ends", "prefix", "prefixes", "padding"]
-        + ["padding by query", "segments", "segments in order", "blocks", "square", "full"]
-        + ["keys", "array"]
-        + ["per head", "by head"] * bool(sizes.heads)
-    )
-    if kind == "causal":
-        return masks.causal(), reference.causal(queries, keys)
-    if kind == "window":
-        return masks.window(number), reference.window(number, queries, keys)
-    if kind == "strided":
-        return masks.strided(number), reference.strided(number, queries, keys)
-    if kind == "chunks":
-        return masks.chunks(number), reference.chunks(number, queries, keys)
-    if kind == "chunk ends":
+    def segments(arrange):
+        ids = [arrange(rng.integers(0, 3, (rows, length))) for length in square]
+        return masks.segments(*ids), reference.segments(*ids)
+
+    def chunk_ends():
         count = choose([1, number])
         ends = reference.chunk_ends(number, count, keys).astype(bool)
         return masks.chunk_ends(number, count), ends
-    if kind == "prefix":
-        return masks.prefix(number), np.arange(keys)[None] < number
-    if kind == "prefixes":
-        chosen = lengths(rows)
-        return masks.prefix(chosen), by_head(reference.padding(chosen, keys))
-    if kind in ("padding", "padding by query"):
-        chosen = lengths(rows) if kind == "padding" else lengths(rows, queries)
-        return masks.padding(chosen), by_head(reference.padding(chosen, keys))
-    if kind.startswith("segments"):
-        of_query, of_key = rng.integers(0, 3, (rows, queries)), rng.integers(0, 3, (rows, keys))
-        if kind.endswith("order"):
-            of_query, of_key = np.sort(of_query, 1), np.sort(of_key, 1)
-        return masks.segments(of_query, of_key), by_head(reference.segments(of_query, of_key))
-    if kind == "blocks":
+
+    def blocks():
         lead = choose([(), (rows,), (rows, sizes.heads)] if sizes.heads else [(), (rows,)])
         plan = array(*lead, -(-queries // number), -(-keys // number))
-        return masks.blocks(plan, number), by_head(reference.blocks(plan, number, queries, keys))
-    if kind == "per head":
+        return masks.blocks(plan, number), reference.blocks(plan, number, *square)
+
+    def per_head():
         parts = [leaf_of(choose, sizes._replace(heads=0), rng) for _ in range(sizes.heads)]
-        shape = (batch, queries, keys)
-        found = reference.per_head([seen for _, seen in parts], shape)
-        return masks.per_head([mask for mask, _ in parts]), found
-    shape = {
-        "square": (queries, keys),
-        "full": (rows, queries, keys),
-        "keys": (rows, 1, keys),
-        "array": (choose([queries, 1]), choose([keys, 1])),
-        "by head": (rows, choose([sizes.heads, 1]), queries, keys),
-    }[kind]
-    mask = array(*shape)
-    return choose([masks.explicit, lambda mask: mask])(mask), by_head(mask)
+        seen = reference.per_head([seen for _, seen in parts], (batch, *square))
+        return masks.per_head([mask for mask, _ in parts]), seen
+
+    def explicit(*shape):
+        mask = array(*shape)
+        return choose([masks.explicit, lambda mask: mask])(mask), mask
+
+    kinds = {
+        "causal": lambda: (masks.causal(), reference.causal(*square)),
+        "window": lambda: (masks.window(number), reference.window(number, *square)),
+        "strided": lambda: (masks.strided(number), reference.strided(number, *square)),
+        "chunks": lambda: (masks.chunks(number), reference.chunks(number, *square)),
+        "chunk ends": chunk_ends,
+        "prefix": lambda: (masks.prefix(number), np.arange(keys)[None] < number),
+        "prefixes": lambda: of_lengths(masks.prefix, lengths(rows)),
+        "padding": lambda: of_lengths(masks.padding, lengths(rows)),
+        "padding by query": lambda: of_lengths(masks.padding, lengths(rows, queries)),
+        "segments": lambda: segments(lambda ids: ids),
+        "segments in order": lambda: segments(lambda ids: np.sort(ids, axis=1)),
+        "blocks": blocks,
+        "square": lambda: explicit(*square),
+        "full": lambda: explicit(rows, *square),
+        "keys": lambda: explicit(rows, 1, keys),
+        "array": lambda: explicit(choose([queries, 1]), choose([keys, 1])),
+    }
+    if sizes.heads:
+        kinds["per head"] = per_head
+        kinds["by head"] = lambda: explicit(rows, choose([sizes.heads, 1]), *square)
+    mask, seen = kinds[choose([*kinds])]()
+    return mask, by_head(seen, sizes)
 
 
 def mask_of(choose: Choose, sizes: Sizes, rng) -> tuple[Any, np.ndarray | None]:
@@ -133,330 +153,237 @@ def mask_of(choose: Choose, sizes: Sizes, rng) -> tuple[Any, np.ndarray | None]:
         return None, None
     mask, seen = leaf_of(choose, sizes, rng)
     for _ in range(count - 1):
-        other, seen_too = leaf_of(choose, sizes, rng)
-        mask = masks.every(mask)
+        other, other_seen = leaf_of(choose, sizes, rng)
+        if not isinstance(other, masks.Mask):  # an array joins a mask from either side
+            mask = masks.every(mask)
         join = choose(["and", "or", "and not", "not"])
         if join == "and":
-            mask, seen = mask & other, seen & seen_too
+            mask, seen = mask & other, seen & other_seen
         elif join == "or":
-            mask, seen = mask | other, seen | seen_too
+            mask, seen = mask | other, seen | other_seen
         elif join == "and not":
-            mask, seen = mask & ~masks.every(other), seen & ~seen_too
+            mask, seen = mask & ~masks.every(other), seen & ~other_seen
         else:
-            mask, seen = ~mask, ~seen
+            mask, seen = ~masks.every(mask), ~seen
     return mask, seen
 
 
-# Scores with their gradients: (function, parameters, oracle, gradient). The oracle takes query and
-# key of equal heads, and the parameters; the gradient also the gradient of the scores.
+def check_mask(choose: Choose) -> None:
+    """A mask, alone or joined: whole, saved, as tensors, in a rectangle, and by its hooks."""
+    rng, sizes = np.random.default_rng(choose(SEEDS)), sizes_of(choose)
+    mask, seen = mask_of(choose, sizes, rng)
+    if mask is None:
+        return
+    mask = masks.every(mask)
+    batch, queries, keys = sizes.batch, sizes.queries, sizes.keys
+    seen = np.broadcast_to(seen, sizes.scores)
+
+    def spread(tensor, queries=queries, keys=keys):
+        array = numpy(as_tensor(tensor))
+        array = array[:, None] if sizes.heads and array.ndim == 3 else array
+        return np.broadcast_to(array, (*sizes.scores[:-2], queries, keys))
+
+    tensors, structure = trees.flatten(mask)
+    copies = [mask, trees.unflatten(structure, tensors)]
+    if 0 not in sizes.scores:  # a list of no lists has no shape
+        config = keras.saving.serialize_keras_object(mask)
+        copies.append(keras.saving.deserialize_keras_object(config))
+    for copy in copies:
+        np.testing.assert_array_equal(spread(copy.dense(queries, keys)), seen)
+    if not queries or not keys:
+        return
+    # A rectangle may begin anywhere and reach beyond the matrix.
+    (t, s), sides = (choose(range(queries)), choose(range(keys))), [choose(range(1, 9)), 3]
+    begin = choose([(t, s), tuple(as_tensor(at, "int32") for at in (t, s))])
+    block = spread(mask.on(masks.Grid(queries, keys, *begin, *sides)), *sides)
+    inside = seen[..., t : t + sides[0], s : s + sides[1]]
+    np.testing.assert_array_equal(block[..., : inside.shape[-2], : inside.shape[-1]], inside)
+    if batch:
+        check_hooks(mask, seen, t, choose(range(1, queries - t + 1)), choose([1, 2, 3, 10]))
+
+
+def check_hooks(mask: Any, seen: np.ndarray, start: int, queries: int, columns: int) -> None:
+    """The hooks of a mask with these visible pairs `(..., T, S)`, on some of its queries."""
+    (batch, *_, num_queries, num_keys), here = seen.shape, seen[..., start : start + queries, :]
+    grid = masks.Grid(num_queries, num_keys, start, 0, queries, num_keys)
+    assert not here[..., ~covered(hooks.key_bounds(mask, grid), num_keys)].any()
+    assert here[..., covered(hooks.full_bounds(mask, grid), num_keys)].all()
+    assert here.any(axis=-2).sum(-1).max() <= hooks.max_keys(mask, grid) <= num_keys
+    blocks = hooks.seen_blocks(mask, grid, columns)
+    if blocks is not None:
+        assert blocks.shape == (-(-num_keys // columns),)
+        assert not here[..., ~np.repeat(numpy(blocks), columns)[:num_keys]].any()
+    axes = tuple(range(1, seen.ndim - 1))  # the queries of a row and its heads
+    some, common = (hook(mask, *seen.shape[-2:]) for hook in (hooks.seen_keys, hooks.common_keys))
+    if some is not None:  # a key that some query sees is never called padding
+        assert np.all(np.broadcast_to(numpy(some), (batch, num_keys)) | ~seen.any(axis=axes))
+    if common is not None:
+        assert np.all(~np.broadcast_to(numpy(common), (batch, num_keys)) | seen.all(axis=axes))
+    if hooks.is_relative(mask):
+        beyond = masks.Grid(num_queries, num_keys, 0, 0, num_queries + 3, num_keys + 3)
+        beyond = numpy(mask.on(beyond))
+        np.testing.assert_array_equal(beyond[1:, 1:], beyond[:-1, :-1])
+
+
+def covered(bounds: Any, num_keys: int) -> np.ndarray:
+    """Which keys are in a range."""
+    low, high = (int(end) for end in bounds)
+    return (np.arange(num_keys) >= low) & (np.arange(num_keys) < high)
 
 
 def score_of(choose: Choose, sizes: Sizes, rng):
-    scale = sizes.width**-0.5
+    """(function, parameters, the oracle of query and key of equal heads, and the parameters)."""
     name = choose(["scaled", "dot", "additive", "gaussian", "triangular", "capped"])
-    if name in ("scaled", "dot"):
-        factor = scale if name == "scaled" else 1.0
-        function = {
-            "scaled": score_functions.scaled_dot_product,
-            "dot": score_functions.dot_product,
-        }
-        return function[name], [], lambda q, k: reference.dot_product(q, k, factor), product(factor)
+    if name == "scaled":
+        return score_functions.scaled_dot_product, [], reference.dot_product
+    if name == "dot":
+        return score_functions.dot_product, [], lambda q, k: reference.dot_product(q, k, 1.0)
     if name == "capped":
         cap = choose([1.5, 20.0])
         function = score_functions.soft_capped(score_functions.scaled_dot_product, cap)
-
-        def gradient(q, k, upstream):
-            slope = 1 - np.tanh(reference.dot_product(q, k) / cap) ** 2
-            return product(scale)(q, k, upstream * slope)
-
-        return (
-            function,
-            [],
-            lambda q, k: reference.soft_capped(reference.dot_product(q, k), cap),
-            (gradient),
-        )
+        return function, [], lambda q, k: reference.soft_capped(reference.dot_product(q, k), cap)
     if name == "additive":
         weight = rng.normal(size=(sizes.width, 1))
-        return score_functions.additive, [weight], additive, of_additive
+        return score_functions.additive, [weight], lambda q, k, w: reference.additive(q, k, w[:, 0])
     function = score_functions.log_kernel(kernels.get(name))
-    if name == "gaussian":
-
-        def of_gaussian(q, k, upstream):
-            apart = q[..., :, None, :] - k[..., None, :, :]
-            pull = upstream[..., None] * apart
-            return [-pull.sum(-2), pull.sum(-3)]
-
-        return function, [], reference.log_kernel, of_gaussian
-    return function, [], lambda q, k: reference.log_kernel(q, k, kernel="triangular"), None
+    return function, [], lambda q, k: reference.log_kernel(q, k, kernel=name)
 
 
-def product(factor):
-    def gradient(q, k, upstream):
-        of_query = factor * np.einsum("...ts,...sd->...td", upstream, k)
-        return [of_query, factor * np.einsum("...ts,...td->...sd", upstream, q)]
-
-    return gradient
-
-
-def additive(q, k, weight):
-    return reference.additive(q, k, weight[:, 0])
-
-
-def of_additive(q, k, weight, upstream):
-    hidden = np.tanh(q[..., :, None, :] + k[..., None, :, :])
-    of_hidden = upstream[..., None] * weight[:, 0] * (1 - hidden**2)
-    of_weight = np.einsum("nts,ntsu->u", *(_flat(x, d) for x, d in ((upstream, 2), (hidden, 3))))
-    return [of_hidden.sum(-2), of_hidden.sum(-3), of_weight[:, None]]
-
-
-def _flat(x, inner):
-    """With one axis before the last `inner` ones."""
-    return x.reshape(math.prod(x.shape[:-inner]), *x.shape[-inner:])
-
-
-def bias_of(choose: Choose, sizes: Sizes, rng, dtype):
-    """(what `attend` takes of a watched tensor, that tensor or None, its array, the bias of it)."""
+def bias_of(choose: Choose, sizes: Sizes, rng):
+    """(what `attend` takes of tensors, the arrays of these, none or one, the bias of arrays)."""
     queries, keys, heads = sizes.queries, sizes.keys, sizes.heads
-    kind = choose(["none", "array", "alibi", "relative", "sum"])
-    if kind in ("alibi", "relative", "sum") and not heads:
-        kind = "array"
+    kind = choose(["none", "array", "alibi", "relative", "alibi + array", "alibi + relative"])
     if kind == "none":
-        return lambda tensor: None, None, lambda array: 0.0
+        return lambda: None, [], lambda: 0.0
+    if kind == "array" or not heads:
+        shapes = [(queries, keys), (1, keys), (sizes.batch, queries, keys), (1, queries, 1)]
+        shapes += [(sizes.batch, heads, queries, keys), (1, heads, 1, keys)] * bool(heads)
+        wrap = choose([lambda tensor: tensor, biases.explicit])
+        return wrap, [rng.normal(size=choose(shapes))], lambda array: by_head(array, sizes)
+    slopes = reference.alibi(heads, queries, keys)
     if kind == "alibi":
-        return (
-            lambda tensor: biases.alibi(heads),
-            None,
-            lambda array: reference.alibi(heads, queries, keys),
-        )
-    if kind == "relative":
-        one_sided = choose([True, False])
-        table = rng.normal(size=(6, heads))
-        return (
-            lambda tensor: biases.relative(tensor, bidirectional=not one_sided, max_distance=8),
-            table,
-            lambda array: reference.relative(array, queries, keys, 8, not one_sided),
-        )
-    shapes = [(queries, keys), (1, keys), (sizes.batch, queries, keys), (1, queries, 1)]
-    if heads:
-        shapes += [(sizes.batch, heads, queries, keys), (1, heads, 1, keys), (1, 1, 1, 1)]
-    array = rng.normal(size=choose(shapes))
+        return lambda: biases.alibi(heads), [], lambda: slopes
+    if kind == "alibi + array":
+        array = rng.normal(size=choose([(sizes.batch, queries, keys), (1, 1, 1, 1)]))
+        added = lambda tensor: biases.alibi(heads) + tensor  # noqa: E731
+        return added, [array], lambda array: slopes + by_head(array, sizes)
+    two_sided, slopes = choose([True, False]), slopes if "alibi" in kind else 0.0
 
-    def spread(array):
-        return array[:, None] if heads and array.ndim == 3 else array
+    def relative(table):
+        bias = biases.relative(table, bidirectional=two_sided, max_distance=8)
+        return biases.alibi(heads) + bias if "alibi" in kind else bias
 
-    if kind == "sum":
-        return (
-            lambda tensor: biases.alibi(heads) + tensor,
-            array,
-            lambda array: reference.alibi(heads, queries, keys) + spread(array),
-        )
-    return choose([lambda tensor: tensor, biases.explicit]), array, spread
+    def oracle(table):
+        return slopes + reference.relative(table, queries, keys, 8, two_sided)
+
+    return relative, [rng.normal(size=(6, heads))], oracle
 
 
-class Problem(NamedTuple):
-    """A call of `attend`."""
-
-    sizes: Sizes
-    arrays: list  # query, key, value, parameters of the score, and the array of the bias
-    seen: Any
-    options: dict  # of `attend`
-    bias: Callable  # of the last tensor to the argument `bias` of `attend`
-    bias_array: Callable  # of the last array to the bias
-    has_tensor: bool
-    score: Callable
-    score_gradient: Callable | None
-    normalizer: tuple
-    dtype: str
-    block: tuple
+def by_head(array: np.ndarray, sizes: Sizes) -> np.ndarray:
+    """An array `(B, T, S)` with an axis of heads, if the scores have one."""
+    return array[:, None] if sizes.heads and array.ndim == 3 else array
 
 
-def problem_of(choose: Choose) -> Problem:
+NORMALIZERS = {
+    "softmax": (None, reference.softmax),
+    "sparsemax": (normalizers.sparsemax, reference.sparsemax),
+    "top k": (normalizers.top_k(2), lambda scores, seen: reference.top_k(scores, 2, seen)),
+}
+
+
+def check_attend(choose: Choose) -> None:
+    """A call of `attend`: its output, the weights and sums that it returns, and every gradient."""
     rng, sizes = np.random.default_rng(choose(SEEDS)), sizes_of(choose)
     dtype = choose(["float32", "float64", "float16", "bfloat16"])
     if BACKEND != "tensorflow" and dtype == "float64":  # Keras has float64 on TensorFlow only
         dtype = "float32"
-    function, parameters, score, gradient = score_of(choose, sizes, rng)
+    score, parameters, score_oracle = score_of(choose, sizes, rng)
     mask, seen = mask_of(choose, sizes, rng)
-    bias, tensor, bias_array = bias_of(choose, sizes, rng, dtype)
-    path = choose(["streamed", "dense"])
-    path = path if BACKEND == "tensorflow" else "dense"
-    normalizer, wants = ("softmax",), choose(["nothing", "weights", "sums", "both"])
-    if path == "dense":
-        normalizer = choose([("softmax",), ("sparsemax",), ("top k", 2)])
-    if path == "streamed" and wants in ("weights", "both"):
-        wants = "sums"
-    if normalizer != ("softmax",) and wants in ("sums", "both"):
-        wants = "weights"
-    heads, groups = ((sizes.heads,), (sizes.groups,)) if sizes.heads else ((), ())
-    spread = 0.5 if score is not reference.log_kernel else 1.0
-    arrays = [
-        spread * rng.normal(size=(sizes.batch, *heads, sizes.queries, sizes.width)),
-        spread * rng.normal(size=(sizes.batch, *groups, sizes.keys, sizes.width)),
-        rng.normal(size=(sizes.batch, *groups, sizes.keys, sizes.value_width)),
-        *parameters,
-    ]
-    arrays += [] if tensor is None else [tensor]
+    bias, bias_arrays, bias_oracle = bias_of(choose, sizes, rng)
+    path = choose(["streamed", "dense"]) if BACKEND == "tensorflow" else "dense"
+    normalizer = choose([*NORMALIZERS]) if path == "dense" else "softmax"
+    has_weights, has_sums = choose([False, True]), choose([False, True])
+    has_weights, has_sums = has_weights and path == "dense", has_sums and normalizer == "softmax"
+    shapes = [(sizes.heads, sizes.queries, sizes.width), (sizes.groups, sizes.keys, sizes.width)]
+    shapes += [(sizes.groups, sizes.keys, sizes.value_width)]
+    shapes = [(sizes.batch, *shape[not sizes.heads :]) for shape in shapes]
+    arrays = [factor * rng.normal(size=x) for factor, x in zip((0.5, 0.5, 1), shapes, strict=True)]
     # Inputs rounded to the dtype, as float64: their rounding is no error.
-    arrays = [numpy(as_tensor(x, dtype)).astype("float64") for x in arrays]
-    while gradient is None and at_an_edge(*arrays[:2], sizes, dtype):
-        arrays[0] = numpy(as_tensor(1.03 * arrays[0], dtype)).astype("float64")
-    made = {"softmax": None, "sparsemax": normalizers.sparsemax, "top k": normalizers.top_k(2)}
-    options = {
-        "score": function,
-        "mask": mask,
-        "path": path,
-        "normalizer": made[normalizer[0]],
-        "return_weights": wants in ("weights", "both"),
-        "return_log_sum_exp": wants in ("sums", "both"),
-    }
-    block = choose([(2, 3), (1, 1), (4, 2), (64, 64)])
-    return Problem(
-        sizes,
-        arrays,
-        seen,
-        options,
-        bias,
-        bias_array,
-        tensor is not None,
-        score,
-        gradient,
-        normalizer,
-        dtype,
-        block,
-    )
+    arrays = [rounded(x, dtype) for x in (*arrays, *parameters, *bias_arrays)]
+    while is_at_an_edge(*arrays[:2], sizes, dtype):
+        arrays[0] = rounded(1.03 * arrays[0], dtype)
+    num_bias, visible = len(bias_arrays), True if seen is None else seen
+    visible = np.broadcast_to(visible, sizes.scores)
+    upstream = rounded(rng.normal(size=(*sizes.scores[:-1], sizes.value_width)), dtype)
 
-
-def at_an_edge(query: np.ndarray, key: np.ndarray, sizes: Sizes, dtype: str) -> bool:
-    """Whether rounding decides that some query sees a key, at distance 1 of a triangular kernel."""
-    if sizes.heads:
-        key = np.repeat(key, sizes.heads // sizes.groups, axis=1)
-    apart = np.linalg.norm(query[..., :, None, :] - key[..., None, :, :], axis=-1)
-    rounding = {"float16": 0.002, "bfloat16": 0.016}.get(dtype, 1e-5)
-    return bool((np.abs(apart - 1) < rounding).any())
-
-
-def expected(problem: Problem, upstream: np.ndarray):
-    """(output, weights, sums, gradients of Σ upstream · output, None where there are none)."""
-    sizes, arrays = problem.sizes, problem.arrays
-    query, key, value = arrays[:3]
-    parameters = arrays[3 : len(arrays) - problem.has_tensor]
-    tensor = arrays[-1] if problem.has_tensor else None
-    groups = sizes.heads // sizes.groups if sizes.heads else 1
-    if sizes.heads:
-        key, value = (np.repeat(x, groups, axis=1) for x in (key, value))
-    bias = np.broadcast_to(problem.bias_array(tensor), sizes.scores)
-    scores = problem.score(query, key, *parameters) + bias
-    seen = np.ones(sizes.scores, bool)
-    if problem.seen is not None:
-        seen = np.broadcast_to(problem.seen, sizes.scores)
-    name, *rest = problem.normalizer
-    if name == "softmax":
-        weights = reference.softmax(scores, seen)
-    elif name == "sparsemax":
-        weights = reference.sparsemax(scores, seen)
-    else:
-        weights = reference.top_k(scores, *rest, seen)
-    output, sums = reference.pool(weights, value), reference.log_sum_exp(scores, seen)
-    if problem.score_gradient is None:
-        return output, weights, sums, None
-    of_value = np.einsum("...ts,...tv->...sv", weights, upstream)
-    of_weights = np.einsum("...tv,...sv->...ts", upstream, value)
-    if name == "sparsemax":
-        support = weights > 0
-        count = np.maximum(support.sum(-1, keepdims=True), 1)
-        mean = np.where(support, of_weights, 0).sum(-1, keepdims=True) / count
-        of_scores = np.where(support, of_weights - mean, 0.0)
-    else:
-        of_scores = weights * (of_weights - (weights * of_weights).sum(-1, keepdims=True))
-    of_query, of_key, *others = problem.score_gradient(query, key, *parameters, of_scores)
-    if sizes.heads:
-        of_key, of_value = (
-            x.reshape(sizes.batch, sizes.groups, groups, *x.shape[2:]).sum(2)
-            for x in (of_key, of_value)
-        )
-    gradients = [of_query, of_key, of_value, *others]
-    if problem.has_tensor:
-        gradients.append(of_bias(problem, tensor, of_scores))
-    return output, weights, sums, gradients
-
-
-def of_bias(problem, tensor, of_scores):
-    """The bias is linear in its tensor: one entry at a time."""
-    zero = problem.bias_array(0 * tensor)
-    gradient = np.zeros(tensor.shape)
-    for at in np.ndindex(tensor.shape):
-        one = np.zeros(tensor.shape)
-        one[at] = 1.0
-        gradient[at] = (
-            np.broadcast_to(problem.bias_array(one) - zero, of_scores.shape) * of_scores
-        ).sum()
-    return gradient
-
-
-def found(problem: Problem, upstream: np.ndarray):
-    """The same four results by `attend`."""
-    wants = (problem.options["return_weights"], problem.options["return_log_sum_exp"])
+    def oracle(query, key, value, *others):
+        if sizes.heads:
+            key, value = (np.repeat(x, sizes.heads // sizes.groups, axis=1) for x in (key, value))
+        at = len(others) - num_bias
+        added = np.broadcast_to(bias_oracle(*others[at:]), sizes.scores)
+        scores = score_oracle(query, key, *others[:at]) + added
+        weights = NORMALIZERS[normalizer][1](scores, visible)
+        return reference.pool(weights, value), weights, reference.log_sum_exp(scores, visible)
 
     def run(query, key, value, *others):
+        at = len(others) - num_bias
         results = tfattn.attend(
             query=query,
             value=value,
             key=key,
-            parameters=others[: len(others) - problem.has_tensor],
-            bias=problem.bias(others[-1] if problem.has_tensor else None),
-            **problem.options,
+            score=score,
+            parameters=others[:at],
+            mask=mask,
+            bias=bias(*others[at:]),
+            normalizer=NORMALIZERS[normalizer][0],
+            path=path,
+            return_weights=has_weights,
+            return_log_sum_exp=has_sums,
         )
-        return (results[0], results[1:]) if any(wants) else (results, ())
+        return (results[0], results[1:]) if has_weights or has_sums else (results, ())
 
-    tensors = [as_tensor(x, problem.dtype) for x in problem.arrays]
-    with blocks_of(problem.block):
+    operands = list(arrays)
+    if seen is not None and choose([False, True]):
+        # NaN in keys and values that no query of a row and its heads may see. Where the mask has no
+        # cheap hook for hidden tokens, the guard tests each query.
+        real = visible.any(axis=-2)
+        real = real.any(axis=1, keepdims=True) if sizes.heads else real
+        operands[1:3] = (np.where(real[..., None], x, np.nan) for x in arrays[1:3])
+    with blocks_of(choose([(2, 3), (1, 1), (4, 2), (64, 64)])):
+        tensors = [as_tensor(x, dtype) for x in operands]
         (output, others), gradients = both_ways(run, tensors, upstream, has_aux=True)
-    others = list(others)
-    gradients = [
-        ops.zeros_like(x) if gradient is None else gradient
-        for x, gradient in zip(tensors, gradients, strict=True)
-    ]
-    if problem.score_gradient is None:
-        gradients = None
-    weights = others.pop(0) if wants[0] else None
-    return output, weights, others.pop() if wants[1] else None, gradients
+    wanted = zip(
+        ("output", "weights", "sums"), oracle(*arrays), (True, has_weights, has_sums), strict=True
+    )
+    wanted = [(name, expected) for name, expected, is_returned in wanted if is_returned]
+    for (name, expected), found in zip(wanted, (output, *others), strict=True):
+        assert found.shape == expected.shape, f"{name} has shape {found.shape}"
+        assert_close(name, found, expected, TOLERANCES[dtype])
+    if dtype not in ("float32", "float64"):
+        return
+    for place, (array, gradient) in enumerate(zip(arrays, gradients, strict=True)):
+        gradient = np.zeros(array.shape) if gradient is None else numpy(gradient)
+        assert gradient.shape == array.shape and np.isfinite(gradient).all()
+        # Along two directions, by central differences.
+        for direction in rng.normal(size=(2, *array.shape)):
+            step = 1e-5 * direction
+            ends = [[*arrays[:place], array + by, *arrays[place + 1 :]] for by in (step, -step)]
+            above, below = ((oracle(*end)[0] * upstream).sum() for end in ends)
+            slope, along = (above - below) / 2e-5, (gradient * direction).sum()
+            assert_close(f"gradient of input {place}", along, slope, TOLERANCES[dtype])
 
 
-def poisoned(problem: Problem, choose: Choose) -> Problem:
-    """The problem with NaN in keys and values that no query of a row and its heads may see."""
-    if problem.seen is None or not choose([False, True]):
-        return problem
-    seen = np.broadcast_to(problem.seen, problem.sizes.scores).any(axis=-2)
-    if problem.sizes.heads:
-        seen = seen.any(axis=1)
-    # Where the mask has no cheap hook for hidden tokens, the guard tests each query.
-    arrays = list(problem.arrays)
-    for place in (1, 2):
-        hidden = ~(seen[:, None] if problem.sizes.heads else seen)
-        arrays[place] = np.where(hidden[..., None], np.nan, arrays[place])
-    return problem._replace(arrays=arrays)
+def rounded(array: np.ndarray, dtype: str) -> np.ndarray:
+    return numpy(as_tensor(array, dtype)).astype("float64")
 
 
-def check_attend(choose: Choose) -> None:
-    """Checks one case; an AssertionError shows the difference."""
-    problem = problem_of(choose)
-    shape = (*problem.sizes.scores[:-1], problem.sizes.value_width)
-    upstream = np.random.default_rng(1).normal(size=shape)
-    upstream = numpy(as_tensor(upstream, problem.dtype)).astype("float64")
-    wanted = expected(problem, upstream)
-    poison = poisoned(problem, choose)
-    hidden = poison is not problem
-    here = found(poison, upstream)
-    tolerance = TOLERANCES[problem.dtype]
-    for name, this, that in zip(("output", "weights", "sums"), here, wanted, strict=False):
-        if this is not None:
-            assert this.shape == that.shape, f"{name} has shape {this.shape}, not {that.shape}"
-            assert_close(name, this, that, tolerance)
-    if here[3] is not None and problem.dtype in ("float32", "float64"):
-        names = ["query", "key", "value", *[f"parameter {i}" for i in range(9)]]
-        for name, this, that in zip(names, here[3], wanted[3], strict=False):
-            assert this.shape == that.shape, f"gradient of {name} has shape {this.shape}"
-            assert_close(f"gradient of {name}, hidden {hidden}", this, that, tolerance)
+def is_at_an_edge(query: np.ndarray, key: np.ndarray, sizes: Sizes, dtype: str) -> bool:
+    """Whether rounding decides that some query sees a key, at distance 1 of a triangular kernel."""
+    if sizes.heads:
+        key = np.repeat(key, sizes.heads // sizes.groups, axis=1)
+    apart = np.linalg.norm(query[..., :, None, :] - key[..., None, :, :], axis=-1)
+    rounding = {"float16": 0.002, "bfloat16": 0.016}.get(dtype, 1e-3)
+    return bool((np.abs(apart - 1) < rounding).any())
 
 
 def check_layer(choose: Choose) -> None:
@@ -490,17 +417,17 @@ def check_layer(choose: Choose) -> None:
         bias = reference.relative(table, queries, keys, 8, not one_sided)
     mask, seen = mask_of(choose, sizes, rng)
     seen = np.ones(sizes.scores, bool) if seen is None else np.broadcast_to(seen, sizes.scores)
-    arguments = {"query": query, "value": value, "attention_mask": mask}
-    if choose([False, True]):
+    arguments, flags = {"query": query, "value": value, "attention_mask": mask}, [False, True]
+    if choose(flags):
         arguments["use_causal_mask"] = True
         seen = seen & reference.causal(queries, keys)
-    if choose([False, True]):
+    if choose(flags):
         arguments["valid_lens"] = lengths = rng.integers(0, keys + 2, sizes.batch)
         seen = seen & reference.padding(lengths, keys)[:, None]
-    if choose([False, True]):
+    if choose(flags):
         arguments["key_mask"] = real = rng.random((sizes.batch, keys)) < 0.7
         seen = seen & real[:, None, None]
-    if choose([False, True]):
+    if choose(flags):
         arguments["bias"] = added = rng.normal(size=(queries, keys)).astype("float32")
         bias = bias + added
     maps = (layer.query_dense, layer.key_dense, layer.value_dense, layer.output_dense)
@@ -523,3 +450,6 @@ def check_layer(choose: Choose) -> None:
 def assert_close(name: str, this: Any, that: np.ndarray, tolerance: float) -> None:
     this = np.asarray(numpy(as_tensor(this)), "float64")
     np.testing.assert_allclose(this, that, tolerance, tolerance, err_msg=name)
+
+
+CHECKS = {"attend": check_attend, "layer": check_layer, "mask": check_mask}

@@ -14,6 +14,18 @@ def message(who, argument, expected, received):
     return sentence.replace(re.escape(HERE), r", here \([^()]*\), or 1 where it repeats")
 
 
+def refused(said, received, anything_for_none=False):
+    """Expects this sentence on a line of its own, of which `said` is "who: `argument` must ...".
+
+    Args:
+        anything_for_none: whether another word may stand for an unknown size.
+    """
+    sentence = message(*re.fullmatch("(.+?): `(.+?)` must (.+)", said).groups(), received)
+    if anything_for_none:
+        sentence = sentence.replace("None", r"(None|\w+)")
+    return pytest.raises(ValueError, match=rf"(?m)^(\x1b\[1m)?{sentence}(\x1b\[0m)?$")
+
+
 def table(*rows):
     """Rows of (what is done, who, argument, expected, received), named after what is refused."""
     return pytest.mark.parametrize(

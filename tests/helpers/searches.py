@@ -3,28 +3,34 @@ small models of words.
 """
 
 import contextlib
+from unittest import mock
 
 import numpy as np
 from keras import ops
 
 import tfattn
-from tests.helpers.tensors import as_tensor, tf
+from tests.helpers.tensors import as_tensor, numpy, tf
 from tfattn import data
+from tfattn.decoding import rows
 
 BEGIN, END, PAD = 1, 2, 0
 IDS = {"begin_id": BEGIN, "end_id": END, "padding_id": PAD}
-PENALTIES = [0.0, 0.6, 1.0, 2.0]
 
 # Toy steps.
 
 
 @contextlib.contextmanager
 def eagerly():
-    """TensorFlow runs a search step by step, which takes less than to compile it for one run."""
+    """TensorFlow runs a search step by step, which takes less than to compile it for one run.
+
+    Each `Past` is whole at once: with all shapes known, a Transformer refuses more tokens than its
+    caches have positions.
+    """
     if tf:
         tf.config.run_functions_eagerly(True)
     try:
-        yield
+        with mock.patch.object(rows, "_STRIDE", 1024):
+            yield
     finally:
         if tf:
             tf.config.run_functions_eagerly(False)
@@ -67,6 +73,18 @@ def scores_after(table, tokens):
     return table[len(tokens) - 1, before, tokens[-1]].astype("float64")
 
 
+def no_rule(scores, written, limit):
+    return scores
+
+
+def gains_after(table, tokens, limit, adjusted):
+    """{token: log-probability}; `adjusted` are rules, which make no other token likelier."""
+    scores = scores_after(table, tokens)
+    log_sum = scores.max() + np.log(np.exp(scores - scores.max()).sum())
+    gains = adjusted(scores, tokens[1:], limit) - log_sum
+    return {token: gains[token] for token in np.flatnonzero(gains > -np.inf).tolist()}
+
+
 def beams_in_python(
     table,
     limit,
@@ -74,12 +92,12 @@ def beams_in_python(
     num_beams=None,
     groups=1,
     strength=0.0,
-    adjusted=lambda scores, written, limit: scores,
+    adjusted=no_rule,
     at_end=lambda tokens: 0.0,
 ):
     """(score, tokens) of the last beams, the best first; always to the last step.
 
-    Without `num_beams`, of all that can be written. `adjusted` are rules; `at_end` is what the
+    Without `num_beams`, of all that can be written; with one, greedy search. `at_end` is what the
     score of (begin token, tokens) gets when it ends.
     """
     each = num_beams and num_beams // groups
@@ -97,11 +115,8 @@ def beams_in_python(
                 if tokens[-1] == END:
                     candidates.append((score(tokens, total), tokens, total))
                     continue
-                scores = scores_after(table, tokens)
-                log_sum = scores.max() + np.log(np.exp(scores - scores.max()).sum())
-                gains = adjusted(scores, tokens[1:], limit) - log_sum
-                for token in np.flatnonzero(gains > -np.inf).tolist():
-                    longer, more = (*tokens, token), total + gains[token]
+                for token, gain in gains_after(table, tokens, limit, adjusted).items():
+                    longer, more = (*tokens, token), total + gain
                     candidates.append((score(longer, more - strength * used[token]), longer, more))
             best = sorted(candidates, key=lambda one: one[0], reverse=True)[:each]
             beams[number] = [(tokens, total) for _, tokens, total in best]
@@ -109,6 +124,51 @@ def beams_in_python(
                 used[tokens[-1]] += len(tokens) == length + 1
     found = [(score(tokens, total), tokens[1:]) for group in beams for tokens, total in group]
     return sorted(found, key=lambda one: one[0], reverse=True)
+
+
+def pooled_in_python(table, limit, penalty, num_beams, early_stopping=False, adjusted=no_rule):
+    """(score, tokens) of a pool: what ends waits in it, what is open goes on, and the limit ends
+    all at no cost.
+    """
+    beams, pool = [(0.0, (BEGIN,))], []
+    for length in range(1, limit + 1):
+        candidates = [
+            (total + gain, (*tokens, token))
+            for total, tokens in beams
+            for token, gain in (
+                {END: 0.0} if length == limit else gains_after(table, tokens, limit, adjusted)
+            ).items()
+        ]
+        candidates = sorted(candidates, reverse=True)[: 2 * num_beams]
+        ended = [each for each in candidates[:num_beams] if each[1][-1] == END]
+        pool += [(total / length**penalty, tokens[1:]) for total, tokens in ended]
+        pool = sorted(pool, reverse=True)[:num_beams]
+        beams = [each for each in candidates if each[1][-1] != END][:num_beams]
+        is_full = len(pool) == num_beams
+        if (
+            not beams
+            or is_full
+            and (early_stopping or beams[0][0] / length**penalty <= pool[-1][0])
+        ):
+            break
+    return pool
+
+
+def drawn_in_python(table, limit, draws, temperature, adjusted=no_rule):
+    """The tokens that these numbers in [0, 1) draw."""
+    tokens = [BEGIN]
+    while len(tokens) <= limit and tokens[-1] != END:
+        scores = adjusted(scores_after(table, tokens), tokens[1:], limit)
+        p = np.where(scores > -np.inf, np.exp((scores - scores.max()) / temperature), 0.0)
+        draw = draws[len(tokens) - 1] * p.sum()
+        tokens.append(int(np.searchsorted(np.cumsum(p), draw, side="right")))
+    return tuple(tokens[1:])
+
+
+def tokens_of_best(found, row=0):
+    """The tokens of a row's best result, up to its end."""
+    tokens = numpy(found.tokens[:, 0] if hasattr(found, "tokens") else found)[row].tolist()
+    return tokens[: tokens.index(END) + 1] if END in tokens else [t for t in tokens if t != PAD]
 
 
 def assert_same(found, wanted, row=0):

@@ -1,7 +1,10 @@
 """A model of two numbers out of three, what it is trained on, and what its weights are on the way:
-for callbacks.
+for callbacks. And a lock of their files.
 """
 
+import contextlib
+
+import filelock
 import keras
 import numpy as np
 
@@ -11,12 +14,12 @@ X, Y = RNG.normal(size=(15, 3)).astype("float32"), RNG.normal(size=(15, 2)).asty
 HELD_OUT = RNG.normal(size=(7, 3)).astype("float32"), RNG.normal(size=(7, 2)).astype("float32")
 
 
-def new_model(optimizer=None):
+def new_model(optimizer=None, run_eagerly=True):
     keras.utils.set_random_seed(3)
     model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
     if optimizer is None:
         optimizer = keras.optimizers.Adam(0.1, use_ema=True, ema_momentum=MOMENTUM)
-    model.compile(optimizer, "mse", jit_compile=False)
+    model.compile(optimizer, "mse", run_eagerly=run_eagerly, jit_compile=False)
     return model
 
 
@@ -60,4 +63,16 @@ def listening(heard):
 
 def assert_equal(ours, theirs):
     for one, other in zip(ours, theirs, strict=True):
-        np.testing.assert_array_equal(one, other)
+        np.testing.assert_array_equal(np.array(one), np.array(other))
+
+
+@contextlib.contextmanager
+def locking(path):
+    """Locks the file as another process does, by a lock of its own; gives whether it could."""
+    lock = filelock.FileLock(f"{path}.lock", timeout=0)
+    with contextlib.suppress(filelock.Timeout):
+        lock.acquire()
+    try:
+        yield lock.is_locked
+    finally:
+        lock.release()

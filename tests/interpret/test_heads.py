@@ -1,5 +1,7 @@
 """Heads of a model: gates on them, gradients, and heads switched off."""
 
+import functools
+
 import keras
 import numpy as np
 import pytest
@@ -24,8 +26,11 @@ LAYERS = {
 }
 
 
+@functools.cache
 def stack(kind="of this package", length=2):
-    """A model of layers x + attention(x), and the layers."""
+    """A model of layers x + attention(x), and the layers: one for all tests, which leave it as it
+    was. `stack.__wrapped__` makes another.
+    """
     layers = [LAYERS[kind](f"layer_{number}") for number in range(length)]
     x = tokens = keras.Input((None, D))
     for layer in layers:
@@ -46,8 +51,9 @@ def oracle_of(layers, **changes):
     return np.square(output[:, :2]).sum(axis=(1, 2))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", LAYERS)
-def test_importance_is_the_finite_difference_in_the_gate(kind):
+def test_head_importance_equals_finite_difference_in_the_gate(kind):
     model, layers = stack(kind)
 
     def total(moved):
@@ -62,6 +68,7 @@ def test_importance_is_the_finite_difference_in_the_gate(kind):
     np.testing.assert_allclose(summed["layer_1"], found["layer_1"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", LAYERS)
 def test_gradient_times_attention_is_the_finite_difference_in_the_weights(kind):
     model, layers = stack(kind)
@@ -73,7 +80,8 @@ def test_gradient_times_attention_is_the_finite_difference_in_the_weights(kind):
         np.testing.assert_allclose(found[path], weights[path] * slope, rtol=1e-4, atol=1e-4)
 
 
-def test_a_gate_of_a_layer_that_is_called_twice_is_on_both_calls():
+@pytest.mark.slow
+def test_head_importance_of_a_layer_called_twice_gates_both_calls():
     layer = LAYERS["of this package"]("shared")
     x = tokens = keras.Input((None, D))
     for _ in range(2):
@@ -89,7 +97,8 @@ def test_a_gate_of_a_layer_that_is_called_twice_is_on_both_calls():
     assert list(gradient_times_attention(model, TOKENS, objective)) == ["shared", "shared:1"]
 
 
-def test_gradients_are_asked_with_dropout_off_and_change_no_output():
+@pytest.mark.slow
+def test_head_importance_ignores_dropout_and_changes_no_output():
     layer = tfattn.MultiHeadAttention(H, P, dropout=0.5, name="layer")
     tokens = keras.Input((None, D))
     model = keras.Model(tokens, layer(tokens, tokens))
@@ -100,20 +109,20 @@ def test_gradients_are_asked_with_dropout_off_and_change_no_output():
     assert not any("call" in vars(each) for each in model._flatten_layers())
 
 
-def test_an_error_in_the_objective_leaves_the_model_as_it_was():
+def test_head_importance_error_leaves_the_model_as_it_was():
     model, _ = stack(length=1)
     before = numpy(model(TOKENS))
+
+    def raises(output):
+        raise RuntimeError("of the objective")
+
     with pytest.raises(RuntimeError, match="of the objective"):
         head_importance(model, TOKENS, raises)
     np.testing.assert_array_equal(numpy(model(TOKENS)), before)
     assert not any("call" in vars(each) for each in model._flatten_layers())
 
 
-def raises(output):
-    raise RuntimeError("of the objective")
-
-
-def test_importance_of_heads_whose_layers_have_more_axes():
+def test_head_importance_of_layers_with_more_axes_is_by_head():
     layer = tfattn.MultiHeadAttention(H, P, attention_axes=2, name="layer")
     tokens = keras.Input((T, 7, D))
     model = keras.Model(tokens, layer(tokens, tokens))
@@ -125,7 +134,7 @@ def test_importance_of_heads_whose_layers_have_more_axes():
 
 
 @pytest.mark.parametrize("kind", LAYERS)
-def test_a_head_switched_off_is_one_whose_rows_of_the_output_map_are_zero(kind):
+def test_without_heads_equals_zero_rows_of_the_output_map(kind):
     model, layers = stack(kind)
     before, weights = numpy(model(TOKENS)), model.get_weights()
     zeroed = layers[1].get_weights()
@@ -145,7 +154,8 @@ def test_a_head_switched_off_is_one_whose_rows_of_the_output_map_are_zero(kind):
     np.testing.assert_allclose(objective(wanted), oracle_of(layers, gates=gates), rtol=1e-4)
 
 
-def test_heads_are_switched_on_again_after_an_error_and_in_nested_scopes():
+@pytest.mark.slow
+def test_without_heads_restores_after_errors_and_nested_scopes():
     model, _ = stack()
     before = numpy(model(TOKENS))
     with pytest.raises(RuntimeError, match="inside"), without_heads(model, {"layer_0": 1}):
@@ -162,7 +172,8 @@ def test_heads_are_switched_on_again_after_an_error_and_in_nested_scopes():
         np.testing.assert_array_equal(numpy(model(TOKENS)), before)
 
 
-def test_compiled_functions_see_that_a_head_is_off():
+@pytest.mark.slow
+def test_without_heads_is_seen_by_compiled_functions():
     model, _ = stack(length=1)
     before = model.predict(TOKENS, verbose=0)
     with without_heads(model, {"layer_0": range(H)}):
@@ -173,7 +184,7 @@ def test_compiled_functions_see_that_a_head_is_off():
 
 
 @pytest.mark.slow
-def test_heads_of_a_search_in_a_transformer_are_switched_off():
+def test_without_heads_blinds_a_search_of_a_transformer():
     model = tfattn.Transformer(11, num_layers=1, width=8, num_heads=2, hidden_dim=16)
     ids = np.array([[2, 3, 5, 0]])
     model((ids, ids))
@@ -194,7 +205,7 @@ def test_heads_of_a_search_in_a_transformer_are_switched_off():
 
 
 @pytest.mark.slow
-def test_heads_of_keras_hub_are_gated_too():
+def test_heads_of_keras_hub_are_gated():
     models = pytest.importorskip("keras_hub").models
     sizes = {"vocabulary_size": 11, "num_layers": 1, "num_query_heads": 2}
     model = models.LlamaBackbone(**sizes, hidden_dim=8, intermediate_dim=16, num_key_value_heads=1)
@@ -213,15 +224,10 @@ def test_heads_of_keras_hub_are_gated_too():
     np.testing.assert_array_equal(numpy(model(inputs)), before)
 
 
-def quantized():
-    model, layers = stack(length=1)
-    layers[0].output_dense.quantize("int8")
-    return model
-
-
-def with_lora():
-    model, layers = stack(length=1)
-    layers[0].output_dense.enable_lora(2)
+def changed(change):
+    """A model whose output map is changed."""
+    model, (layer,) = stack.__wrapped__(length=1)
+    change(layer.output_dense)
     return model
 
 
@@ -230,47 +236,54 @@ def of_one_head():
     return keras.Model(tokens, tfattn.DotProductAttention(name="single")(tokens, tokens))
 
 
+def enter(heads, model=None):
+    with without_heads(model or stack()[0], heads):
+        raise AssertionError("the scope was entered")
+
+
+def importance(objective, model=None):
+    return head_importance(model or stack()[0], TOKENS, objective)
+
+
 @pytest.mark.parametrize(
     "call, message",
     [
         (
-            lambda: head_importance(of_one_head(), TOKENS, objective),
+            lambda: importance(objective, of_one_head()),
             r"head_importance: `model` must be built, and have a layer whose heads can be switched "
             r"off: MultiHeadAttention, .* Received: model=\['single'\]",
         ),
         (
-            lambda: gradient_times_attention(quantized(), TOKENS, objective),
+            lambda: importance(objective, changed(lambda layer: layer.quantize("int8"))),
             r"without LoRA and not quantized\. Received: model=\['layer_0'\]",
         ),
-        (lambda: enter(with_lora(), {"layer_0": 0}), r"Received: model=\['layer_0'\]"),
         (
-            lambda: enter(stack()[0], {"layer_7": 0}),
+            lambda: enter({"layer_0": 0}, changed(lambda layer: layer.enable_lora(2))),
+            r"Received: model=\['layer_0'\]",
+        ),
+        (
+            lambda: enter({"layer_7": 0}),
             r"without_heads: `heads` must hold layer paths from \['layer_0', 'layer_1'\]\."
             " Received: heads='layer_7'",
         ),
         (
-            lambda: enter(stack()[0], {"layer_0": 4}),
+            lambda: enter({"layer_0": 4}),
             r"`heads\['layer_0'\]` must be at least 0 and below 4\. Received: .*=\[4\]",
         ),
-        (lambda: enter(stack()[0], {"layer_0": -1}), r"must be at least 0 and below 4"),
-        (lambda: enter(stack()[0], {"layer_0": 0.5}), r"`heads\['layer_0'\]` must hold integers"),
-        (lambda: enter(stack()[0], ["layer_0"]), r"`heads` must be a dict with names as keys"),
+        (lambda: enter({"layer_0": -1}), r"must be at least 0 and below 4"),
+        (lambda: enter({"layer_0": 0.5}), r"`heads\['layer_0'\]` must hold integers"),
+        (lambda: enter(["layer_0"]), r"`heads` must be a dict with names as keys"),
         (
-            lambda: head_importance(stack()[0], TOKENS, lambda output: output),
+            lambda: importance(lambda output: output),
             r"head_importance: `objective` must return a tensor of shape \(\) or \(B,\), .*"
             r"Received: objective=\(\d, \d, \d\)$",
         ),
         (
-            lambda: head_importance(stack()[0], TOKENS, lambda output: 1.0),
+            lambda: importance(lambda output: 1.0),
             r"`objective` must return a tensor of shape \(\) or \(B,\), by keras\.ops",
         ),
     ],
 )
-def test_what_cannot_be_gated_is_named(call, message):
+def test_heads_that_cannot_be_gated_are_named(call, message):
     with pytest.raises(ValueError, match=message):
         call()
-
-
-def enter(model, heads):
-    with without_heads(model, heads):
-        raise AssertionError("the scope was entered")

@@ -26,27 +26,24 @@ def test_rollout_of_a_known_stack():
     )
 
 
-@pytest.mark.parametrize("residual", [0.5, 0.0, 0.3])
-def test_rollout_is_the_sum_over_all_ways(residual):
+def test_rollout_equals_the_sum_over_all_ways():
     layers = {str(n): draw(B, H, T, T, seed=n) for n in range(3)}
-    found = attention_rollout(layers, residual=residual)
-    np.testing.assert_allclose(found, oracle.rollout([*layers.values()], residual), rtol=1e-12)
-    np.testing.assert_allclose(found.sum(axis=-1), 1.0)
-
-
-def test_rollout_of_one_head_is_that_of_its_weights():
+    for residual in (0.5, 0.0, 0.3):
+        found = attention_rollout(layers, residual=residual)
+        np.testing.assert_allclose(found, oracle.rollout([*layers.values()], residual), rtol=1e-12)
+        np.testing.assert_allclose(found.sum(axis=-1), 1.0)
     weights = draw(B, T, T)
-    one = attention_rollout({"layer": weights}, residual=0.0)
-    np.testing.assert_allclose(one, weights)
+    one_head = attention_rollout({"layer": weights}, residual=0.0)
+    np.testing.assert_allclose(one_head, weights)
 
 
-@pytest.mark.parametrize("residual", [0.5, 0.0])
-def test_a_query_that_attends_to_nothing_is_passed_on(residual):
+def test_rollout_fully_masked_query_is_passed_on():
     weights = draw(1, H, T, T)
     weights[:, :, 2] = 0.0
-    found = attention_rollout({"layer": weights}, residual)
-    np.testing.assert_allclose(found[0, 2], np.eye(T)[2])
-    np.testing.assert_allclose(found.sum(axis=-1), 1.0)
+    for residual in (0.5, 0.0):
+        found = attention_rollout({"layer": weights}, residual)
+        np.testing.assert_allclose(found[0, 2], np.eye(T)[2])
+        np.testing.assert_allclose(found.sum(axis=-1), 1.0)
 
 
 def test_entropy_of_uniform_weights_is_the_log_of_the_visible_keys():
@@ -58,7 +55,7 @@ def test_entropy_of_uniform_weights_is_the_log_of_the_visible_keys():
     np.testing.assert_allclose(head_entropy(weights)["layer"], np.full(H, np.log(3)), rtol=1e-6)
 
 
-def test_what_a_layer_returns_may_have_gradients():
+def test_weights_of_a_layer_may_have_gradients():
     tokens = np.zeros((B, T, 4), "float32")
     _, weights = tfattn.MultiHeadAttention(H, 2)(tokens, tokens, return_attention_scores=True)
     np.testing.assert_allclose(head_entropy({"a": weights})["a"], np.full(H, np.log(T)), rtol=1e-6)
@@ -68,17 +65,16 @@ def test_what_a_layer_returns_may_have_gradients():
     assert numbers("test", "weights", weights[0, 0], (2,), "(T, S)").shape == (T, T)
 
 
-def test_entropy_is_the_mean_over_real_queries():
+def test_entropy_equals_the_mean_over_real_queries():
     weights = draw(B, H, T, S)
+    entropy = head_entropy({"a": weights})["a"]
+    np.testing.assert_allclose(entropy, oracle.entropy(weights, np.ones((B, T), bool)))
     real = np.arange(T) < np.array([4, 2])[:, None]
-    np.testing.assert_allclose(
-        head_entropy({"a": weights})["a"], oracle.entropy(weights, np.ones((B, T), bool))
-    )
     found = head_entropy({"a": weights}, query_mask=real)
     np.testing.assert_allclose(found["a"], oracle.entropy(weights, real))
 
 
-def test_entropy_leaves_out_queries_that_attend_to_nothing():
+def test_entropy_fully_masked_query_is_left_out():
     weights = draw(B, H, T, S)
     weights[1, :, 3:] = 0.0
     real = weights.any(axis=(1, 3))
@@ -86,56 +82,55 @@ def test_entropy_leaves_out_queries_that_attend_to_nothing():
     assert np.isnan(head_entropy({"a": np.zeros((B, H, T, S))})["a"]).all()
 
 
-def test_entropy_of_one_key_is_zero_and_of_no_sign():
+def test_entropy_of_one_key_is_zero_without_a_sign():
     found = head_entropy({"a": np.eye(T)[None]})["a"]
     assert found.shape == (1,) and found[0] == 0.0 and not np.signbit(found[0])
 
 
 @pytest.mark.parametrize(
-    "call, message",
+    "weights, options, message",
     [
+        ({}, {}, r"attention_rollout: `weights` must hold the weights of one layer or more"),
         (
-            lambda: attention_rollout({}),
-            r"attention_rollout: `weights` must hold the weights of one layer or more",
-        ),
-        (
-            lambda: attention_rollout({"cross": draw(B, H, T, S)}),
-            r"`weights\['cross'\]` must hold weights of self-attention, here \(2, 7, 7\)",
-        ),
-        (
-            lambda: attention_rollout({"a": draw(B, H, T, T), "b": draw(B, H, S, S)}),
+            {"a": draw(B, H, T, T), "b": draw(B, H, S, S)},
+            {},
             r"`weights\['b'\]` must hold weights of self-attention, here \(2, 5, 5\)",
         ),
+        ({"a": draw(B, T, T)}, {"residual": 1.0}, r"`residual` must be a number in \[0, 1\)"),
         (
-            lambda: attention_rollout({"a": draw(B, T, T)}, residual=1.0),
-            r"`residual` must be a number in \[0, 1\)",
-        ),
-        (
-            lambda: head_entropy({"a": draw(B, 1, H, T, S)}),
-            r"head_entropy: `weights\['a'\]` must have shape \(B, H, T, S\) or \(B, T, S\)",
-        ),
-        (
-            lambda: head_entropy({"a": draw(B, T, S) - 1.0}),
-            r"`weights\['a'\]` must hold numbers of at least 0",
-        ),
-        (
-            lambda: head_entropy({"a": np.full((B, T, S), 5.0)}),
-            r"head_entropy: `weights\['a'\]` must have rows that sum to at most 1\. .*=35\.0",
-        ),
-        (
-            lambda: attention_rollout({"a": np.full((B, T, T), np.inf)}),
+            {"a": np.full((B, T, T), np.inf)},
+            {},
             r"attention_rollout: `weights\['a'\]` must have rows that sum to at most 1\. .*=inf",
-        ),
-        (
-            lambda: head_entropy({"a": draw(B, T, S)}, query_mask=np.ones((B, S), bool)),
-            r"`query_mask` must have shape \(B, T\), for a \(2, 5\)",
-        ),
-        (
-            lambda: head_entropy({"a": draw(B, T, S)}, query_mask=np.ones((B, T))),
-            r"`query_mask` must be boolean",
         ),
     ],
 )
-def test_what_is_no_weights_is_refused(call, message):
+def test_rollout_of_other_weights_is_refused(weights, options, message):
     with pytest.raises(ValueError, match=message):
-        call()
+        attention_rollout(weights, **options)
+
+
+@pytest.mark.parametrize(
+    "weights, query_mask, message",
+    [
+        (
+            draw(B, 1, H, T, S),
+            None,
+            r"`weights\['a'\]` must have shape \(B, H, T, S\) or",
+        ),
+        (draw(B, T, S) - 1.0, None, r"`weights\['a'\]` must hold numbers of at least 0"),
+        (
+            np.full((B, T, S), 5.0),
+            None,
+            r"`weights\['a'\]` must have rows that sum to at most 1\. .*=35\.0",
+        ),
+        (
+            draw(B, T, S),
+            np.ones((B, S), bool),
+            r"`query_mask` must have shape \(B, T\), for a \(2, 5\)",
+        ),
+        (draw(B, T, S), np.ones((B, T)), r"`query_mask` must be boolean"),
+    ],
+)
+def test_entropy_of_other_weights_is_refused(weights, query_mask, message):
+    with pytest.raises(ValueError, match=f"head_entropy: {message}"):
+        head_entropy({"a": weights}, query_mask=query_mask)

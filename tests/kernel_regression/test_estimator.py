@@ -34,34 +34,48 @@ CHECKS = [
 
 @pytest.mark.parametrize("estimator, check", CHECKS, ids=lambda it: getattr(it, "func", it))
 @pytest.mark.filterwarnings("ignore")  # scikit-learn's own warnings
-def test_scikit_learn_finds_nothing_to_complain_about(estimator, check):
+def test_estimator_passes_the_checks_of_scikit_learn(estimator, check):
     check(estimator)
 
 
-def test_it_predicts_what_the_regression_does():
+@pytest.mark.slow
+def test_estimator_predicts_what_the_regression_does():
     x, y = plane()
-    estimator = KernelRegressor().fit(x, y)
-    plain = KernelRegression().fit(x, y)
+    estimator, plain = KernelRegressor().fit(x, y), KernelRegression().fit(x, y)
     # The order of rows changes the rounding of sums, and a minimum has half of the digits.
     np.testing.assert_allclose(estimator.predict(x), plain.predict(x), rtol=1e-6, atol=1e-7)
     np.testing.assert_allclose(estimator.bandwidth_, plain.current_bandwidth(), rtol=1e-4)
     band = estimator.bands(x, 0.9)
     assert (band.low < band.high).all() and estimator.derivative(x).shape == (60, 2)
     assert 0.5 < estimator.leave_one_out().r2 < estimator.score(x, y)
+    both, asked = np.column_stack([x[:, 0], x[:, 1] > 0]), x[:7] + 0.1
+    estimator = KernelRegressor(bandwidth=[0.4, 0.1], categorical=np.array([1])).fit(both, y)
+    plain = KernelRegression(bandwidth=[0.4, 0.1], categorical=[1]).fit(both, y)
+    np.testing.assert_allclose(estimator.predict(both), plain.predict(both))
+    for outputs in (1, 2):
+        heights = np.column_stack([y, 3 * y]) if outputs == 2 else y
+        estimator = KernelRegressor(bandwidth=0.4).fit(x, heights)
+        plain = KernelRegression(bandwidth=0.4).fit(x, heights)
+        for name in ("variance", "effective_neighbors", "weights"):
+            np.testing.assert_allclose(getattr(estimator, name)(asked), getattr(plain, name)(asked))
+        value, deviation = estimator.predict(asked, return_std=True)
+        np.testing.assert_array_equal(value, estimator.predict(asked))
+        squares = np.square(plain.weights(asked)).sum(axis=1).reshape(7, *[1] * (outputs - 1))
+        np.testing.assert_allclose(deviation, np.sqrt(plain.variance(asked) * (1 + squares)))
 
 
 @pytest.mark.slow
-def test_it_stands_in_a_pipeline_and_is_searched_over():
+def test_estimator_in_a_pipeline_is_searched_over():
     x, y = plane(n=80)
-    pipeline = make_pipeline(StandardScaler(), KernelRegressor())
+    pipeline = make_pipeline(StandardScaler(), KernelRegressor(bandwidth=0.5))
     grid = {"kernelregressor__degree": [0, 1]}
     search = GridSearchCV(pipeline, grid, cv=3).fit(x, y)
-    assert search.best_score_ > 0.4
+    assert search.best_score_ > 0.3
     assert cross_val_score(clone(KernelRegressor(bandwidth=0.3)), x, y, cv=3).mean() > 0.3
 
 
 @pytest.mark.slow
-def test_a_data_frame_gives_its_names_and_its_categories():
+def test_estimator_takes_names_and_categories_of_a_data_frame():
     rng = np.random.default_rng(0)
     color = rng.choice(["red", "green", "blue"], 120)
     x = rng.uniform(0, 1, 120)
@@ -87,8 +101,9 @@ WHOLE = "hold strings or numbers in categorical columns, none of them missing"
 NUMBERS = "hold numbers where a column is not categorical"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("missing, shown", [(None, "(None|nan)"), (np.nan, "nan"), (np.inf, "inf")])
-def test_a_category_that_is_missing_is_named_with_its_row_and_column(missing, shown):
+def test_estimator_missing_category_is_named_with_row_and_column(missing, shown):
     broken = frame_of(["red", "blue", missing, "green"])
     pattern = f"^{message(WHO, 'X', WHOLE, 'SHOWN')} at row 2, column 'color'$"
     pattern = pattern.replace("SHOWN", shown)
@@ -117,7 +132,7 @@ DATES = FRAME.assign(color=pandas.date_range("2020-01-01", periods=4))
         ("from_dtype", np.array([["2020-01-01"]] * 4, "M8[D]"), NUMBERS, ".* at row 0, column 0"),
     ],
 )
-def test_what_is_no_number_is_named_with_its_row_and_column(categorical, X, expected, shown):
+def test_estimator_names_what_is_no_number_with_row_and_column(categorical, X, expected, shown):
     with pytest.raises(ValueError, match=f"^{WHO}: `X` must {expected}. Received: X={shown}$"):
         KernelRegressor(categorical=categorical).fit(X, np.arange(4.0))
 
@@ -152,11 +167,12 @@ def column_of(kind):
     return pandas.Series(levels * 4, dtype=object).astype(KINDS[kind][0])
 
 
-@pytest.mark.parametrize("second", [None, *KINDS])
-def test_a_frame_of_any_dtypes_is_fitted_and_predicts(second):
+@pytest.mark.parametrize("first", KINDS)
+def test_estimator_fits_a_frame_of_any_dtypes(first):
     # Both levels are known apart, so each row has the y of its level, whatever its dtype.
-    y = np.tile([2.0, 5.0], 4)
-    for first in KINDS:
+    y, names = np.tile([2.0, 5.0], 4), [*KINDS]
+    place = names.index(first)
+    for second in (None, names[place - 1], names[place - 5]):
         kinds = [first] if second is None else [first, second]
         frame = pandas.DataFrame({f"c{i}": column_of(kind) for i, kind in enumerate(kinds)})
         before = frame.copy()
@@ -184,33 +200,28 @@ def test_a_frame_of_any_dtypes_is_fitted_and_predicts(second):
         (np.array([1.0, 2j, 3.0, 4.0], object), NUMBERS, "2j at row 1"),
     ],
 )
-def test_what_is_no_number_beside_categories_is_named_too(column, expected, shown):
+def test_estimator_names_what_is_no_number_beside_categories(column, expected, shown):
     frame = pandas.DataFrame({"x": column, "color": pandas.Categorical(COLORS)})
     for mixed in (frame, frame[["x"]]):
         with pytest.raises(ValueError, match=f"{expected}. Received: X={shown}, column 'x'$"):
             KernelRegressor().fit(mixed, np.arange(4.0))
 
 
-def test_ids_with_more_digits_than_floats_are_kept_apart():
-    ids = pandas.array([2**60, 2**60 + 1] * 2, "Int64")
+def test_estimator_keeps_long_ids_and_mixed_types_apart():
+    ids = pandas.array([2**60, 2**60 + 1] * 2, "Int64")  # more digits than a float has
     estimator = KernelRegressor(categorical=["id"], bandwidth=[0.0])
     frame = pandas.DataFrame({"id": ids})
     found = estimator.fit(frame, [1.0, 2.0] * 2).predict(frame)
     np.testing.assert_allclose(found, [1.0, 2.0] * 2)
-
-
-def test_categories_of_numbers_and_words_together_are_kept_apart():
-    values = [1, "a", True, 2.5, "b", "a"]  # True is the number 1
-    frame = frame_of(np.array(values, object))
+    frame = frame_of(np.array([1, "a", True, 2.5, "b", "a"], object))  # True is the number 1
     estimator = KernelRegressor(categorical=["color"], bandwidth=[9.0, 0.0])
-    y = np.array([1.0, 3.0, 5.0, 8.0, 9.0, 7.0])
-    np.testing.assert_allclose(
-        estimator.fit(frame, y).predict(frame), [3.0, 5.0, 3.0, 8.0, 9.0, 5.0], atol=0.05
-    )
+    estimator.fit(frame, np.array([1.0, 3.0, 5.0, 8.0, 9.0, 7.0]))
+    wanted = [3.0, 5.0, 3.0, 8.0, 9.0, 5.0]
+    np.testing.assert_allclose(estimator.predict(frame), wanted, atol=0.05)
     assert estimator.categories_[1].tolist() == [1, 2.5, "a", "b"]
 
 
-def test_what_the_regression_refuses_is_said_of_the_estimator():
+def test_estimator_refuses_in_its_own_name():
     x, y = plane()
     for options in ({"bandwidth": -1.0}, {"degree": 3}, {"kernel": "gauss"}):
         with pytest.raises(ValueError, match=f"^{WHO}: `{next(iter(options))}` must "):
@@ -224,15 +235,13 @@ def test_what_the_regression_refuses_is_said_of_the_estimator():
         estimator.predict(x, return_std=1)
     with pytest.raises(ValueError, match=f"^{WHO}: `level` must "):
         estimator.bands(x, level=2.0)
-
-
-def test_categories_are_refused_without_targets_or_with_too_few():
     for y in (None, np.arange(3.0)):
         with pytest.raises(ValueError, match="y|inconsistent numbers of samples"):
-            KernelRegressor(categorical=["color"]).fit(frame_of(COLORS), y)
+            KernelRegressor(categorical=["color"]).fit(FRAME, y)
 
 
-def test_a_refused_fit_leaves_the_one_before_and_any_fit_the_callers_array():
+@pytest.mark.slow
+def test_estimator_refused_fit_keeps_the_one_before_and_the_array():
     table, y = np.asarray(FRAME, object), np.arange(4.0)
     before = table.tolist()
     estimator = KernelRegressor(categorical=[1]).fit(table, y)
@@ -243,21 +252,7 @@ def test_a_refused_fit_leaves_the_one_before_and_any_fit_the_callers_array():
     assert table.tolist() == before
 
 
-@pytest.mark.parametrize("outputs", [1, 2])
-def test_variance_neighbors_and_weights_are_those_of_the_regression(outputs):
-    x, y = plane()
-    y = y if outputs == 1 else np.column_stack([y, 3 * y])
-    estimator = KernelRegressor(bandwidth=0.4).fit(x, y)
-    plain, asked = KernelRegression(bandwidth=0.4).fit(x, y), x[:7] + 0.1
-    for name in ("variance", "effective_neighbors", "weights"):
-        np.testing.assert_allclose(getattr(estimator, name)(asked), getattr(plain, name)(asked))
-    value, deviation = estimator.predict(asked, return_std=True)
-    np.testing.assert_array_equal(value, estimator.predict(asked))
-    squares = np.square(plain.weights(asked)).sum(axis=1).reshape(7, *[1] * (outputs - 1))
-    np.testing.assert_allclose(deviation, np.sqrt(plain.variance(asked) * (1 + squares)))
-
-
-def test_the_standard_deviation_is_that_of_new_points():
+def test_estimator_standard_deviation_is_that_of_new_points():
     x, y = line(seed=1, n=400)
     new_x, new_y = line(seed=2, n=2000)
     value, deviation = KernelRegressor().fit(x[:, None], y).predict(new_x[:, None], return_std=True)
@@ -266,6 +261,7 @@ def test_the_standard_deviation_is_that_of_new_points():
     assert np.isnan(far.predict([[99.0]], return_std=True)).all()
 
 
+@pytest.mark.slow
 def test_a_map_beside_categories_is_given_as_it_was_found():
     frame = frame_of(["red", "blue", "red", "green"] * 9).assign(z=np.arange(36.0) ** 2)
     y = np.sin(np.arange(36.0))
@@ -286,25 +282,19 @@ def test_a_map_beside_categories_is_given_as_it_was_found():
         (["color"], r"hold column names from \[\]"),
     ],
 )
-def test_categories_that_are_no_columns_are_refused(categorical, expected):
+def test_estimator_categories_that_are_no_columns_are_refused(categorical, expected):
     pattern = f"^KernelRegressor: `categorical` must {expected}. Received: categorical="
     with pytest.raises(ValueError, match=pattern):
         KernelRegressor(categorical=categorical).fit(*plane())
 
 
-def test_the_index_of_a_category_is_as_good_as_its_dtype():
-    x, y = plane()
-    both = np.column_stack([x[:, 0], x[:, 1] > 0])
-    estimator = KernelRegressor(categorical=np.array([1])).fit(both, y)
-    plain = KernelRegression(categorical=[1]).fit(both, y)
-    np.testing.assert_allclose(estimator.predict(both), plain.predict(both), rtol=1e-6)
-
-
-@pytest.mark.parametrize("data, degree", [(line, 0), (line, 1), (plane, 1)])
-def test_weights_count_as_rows(data, degree):
+@pytest.mark.parametrize("data, degree", [(line, 0), (plane, 1)])
+def test_estimator_weights_count_as_rows(data, degree):
     x, y = data(n=50)
     x = x.reshape(50, -1)
     weight = np.random.default_rng(0).integers(0, 4, 50)
     weighted = KernelRegressor(degree=degree).fit(x, y, sample_weight=weight)
     repeated = KernelRegressor(degree=degree).fit(np.repeat(x, weight, 0), np.repeat(y, weight))
     np.testing.assert_allclose(weighted.predict(x), repeated.predict(x))
+    assert weighted.weights(x).shape == (50, 50)
+    assert not weighted.weights(x)[:, weight == 0].any()

@@ -18,24 +18,19 @@ QUERIES = np.linspace(0.2, 4.8, 31)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scale", [1e-6, 1e6])
-def test_units_and_offsets_of_two_columns_and_of_lines_change_no_fit(scale):
+@pytest.mark.parametrize("scale, degree", [(1e-6, 0), (1e6, 1)])
+def test_regression_in_other_units_and_offsets_has_the_same_fit(scale, degree):
     x, y = plane()
     turned = x * [scale, 1.0] + [1e6 * scale, -1e6]
-    for degree in (0, 1):
-        first = KernelRegression(degree=degree).fit(x, y)
-        other = KernelRegression(degree=degree).fit(turned, 1e6 + y * scale)
-        factors = other.current_bandwidth() / first.current_bandwidth()
-        np.testing.assert_allclose(factors, [scale, 1.0], rtol=1e-3)
-        found = (other.predict(turned) - 1e6) / scale
-        # Of 10⁶ + 10⁻⁶ y float64 keeps 4 digits of y.
-        np.testing.assert_allclose(found, first.predict(x), atol=1e-3)
-
-
-@pytest.mark.parametrize("scale, shift", [(1e-6, 0.0), (1e6, 1e6), (1.0, 1e6)])
-def test_units_and_offsets_on_a_line_change_no_fit(scale, shift):
+    first = KernelRegression(degree=degree).fit(x, y)
+    other = KernelRegression(degree=degree).fit(turned, 1e6 + y * scale)
+    factors = other.current_bandwidth() / first.current_bandwidth()
+    np.testing.assert_allclose(factors, [scale, 1.0], rtol=1e-3)
+    found = (other.predict(turned) - 1e6) / scale
+    # Of 10⁶ + 10⁻⁶ y float64 keeps 4 digits of y.
+    np.testing.assert_allclose(found, first.predict(x), atol=1e-3)
     x, y = line()
-    first = KernelRegression().fit(x, y)
+    first, shift = KernelRegression().fit(x, y), 1e6 * degree
     h, wanted = first.current_bandwidth(), first.predict(QUERIES)
     of_x = KernelRegression().fit((x + shift) * scale, y)
     np.testing.assert_allclose(of_x.current_bandwidth(), h * scale, rtol=1e-6)
@@ -45,7 +40,8 @@ def test_units_and_offsets_on_a_line_change_no_fit(scale, shift):
     np.testing.assert_allclose(of_y.predict(QUERIES), wanted * scale + shift, rtol=1e-6)
 
 
-def test_repeated_rows_do_not_vouch_for_one_another_where_places_are_left_out():
+@pytest.mark.slow
+def test_regression_leaving_out_places_sees_no_copies():
     x, y = line()
     twice = np.tile(x, 2), np.tile(y, 2)
     alone = KernelRegression().fit(x, y).current_bandwidth()
@@ -54,18 +50,7 @@ def test_repeated_rows_do_not_vouch_for_one_another_where_places_are_left_out():
     assert KernelRegression().fit(*twice).current_bandwidth() < alone / 3
 
 
-def test_a_weight_counts_as_so_many_points():
-    x, y = line()
-    weight = np.random.default_rng(0).integers(0, 4, 50)
-    asked = np.linspace(0, 5, 7)
-    weighted = KernelRegression(leave_out="place").fit(x, y, sample_weight=weight)
-    repeated = KernelRegression(leave_out="place").fit(np.repeat(x, weight), np.repeat(y, weight))
-    np.testing.assert_allclose(weighted.predict(asked), repeated.predict(asked), rtol=1e-7)
-    assert weighted.weights(asked).shape == (7, 50)
-    assert (weighted.weights(asked)[:, weight == 0] == 0).all()
-
-
-def test_float32_lists_and_no_queries_are_taken_as_they_are():
+def test_regression_takes_float32_lists_and_no_queries():
     x, y = line()
     model = KernelRegression(bandwidth=0.3).fit(x, y)
     other = KernelRegression(bandwidth=0.3).fit(x.astype("float32"), y.astype("float32"))
@@ -76,7 +61,7 @@ def test_float32_lists_and_no_queries_are_taken_as_they_are():
         assert model.derivative(np.zeros(shape)).shape == (0, 1)
 
 
-def test_weights_whose_query_sees_all_alike_have_all_as_neighbors():
+def test_effective_neighbors_count_the_points_that_are_seen():
     x, y = line()
     model = KernelRegression(bandwidth=1e6).fit(x, y)
     np.testing.assert_allclose(model.effective_neighbors([2.0]), 50.0)
@@ -84,7 +69,7 @@ def test_weights_whose_query_sees_all_alike_have_all_as_neighbors():
     np.testing.assert_allclose(narrow.effective_neighbors(x[:3]), 1.0)
 
 
-def test_several_outputs_are_smoothed_alike():
+def test_regression_of_several_outputs_smooths_each_alone():
     x, y = line()
     both = KernelRegression(bandwidth=0.3).fit(x, np.column_stack([y, 100 * y**2]))
     for column, height in enumerate((y, 100 * y**2)):
@@ -94,7 +79,7 @@ def test_several_outputs_are_smoothed_alike():
 
 
 @pytest.mark.parametrize("method", ["asymptotic", "bootstrap"])
-def test_a_band_holds_the_curve_about_as_often_as_it_says(method):
+def test_band_holds_the_curve_as_often_as_it_says(method):
     asked = np.linspace(0.5, 4.5, 9)
     truth = 2 * np.sin(asked) + asked**0.8
     held = []
@@ -108,7 +93,7 @@ def test_a_band_holds_the_curve_about_as_often_as_it_says(method):
 
 @pytest.mark.parametrize("columns", [1, 2])
 @pytest.mark.parametrize("name", ["gaussian", "epanechnikov"])
-def test_a_robust_band_is_that_of_the_oracle(name, columns):
+def test_band_robust_equals_oracle(name, columns):
     rng = np.random.default_rng(0)
     x, y = rng.uniform(0, 1, (47, columns)), rng.normal(size=47)
     asked, bandwidth = rng.uniform(0, 1, (7, columns)), {1: 0.3, 2: [0.7, 1.1]}[columns]
@@ -127,7 +112,7 @@ NAMED = np.array([0.0, 0.25, 1.0, 1.57, 2.5, 3.5, 4.75, 5.0])
 @pytest.mark.slow
 @pytest.mark.parametrize("degree", [0, 1])
 @pytest.mark.parametrize("growth", [0.0, 0.2])
-def test_a_band_holds_the_curve_where_smoothing_bends_it(growth, degree):
+def test_band_holds_the_curve_where_smoothing_bends_it(growth, degree):
     rng = np.random.default_rng(1)
     held = {"robust": [], "asymptotic": []}
     for _ in range(12):
@@ -145,7 +130,7 @@ def test_a_band_holds_the_curve_where_smoothing_bends_it(growth, degree):
 
 
 @pytest.mark.slow
-def test_the_variance_follows_the_noise():
+def test_variance_follows_the_noise():
     rng = np.random.default_rng(0)
     x = np.sort(rng.uniform(0, 5, 4000))
     y = np.sin(x) + rng.normal(size=4000) * np.where(x < 2.5, 0.2, 0.6)
@@ -169,6 +154,7 @@ def fit(x, y=X, sample_weight=None, start=None, names=None, **options):
     return lambda: KernelRegression(**options).fit(x, y, sample_weight, start, names)
 
 
+TWO = np.stack([X, X**2], 1)
 REFUSED = [
     (fit(_with(np.nan, 3)), "x", "be finite", "NaN at row 3, column 0"),
     (fit(X, _with(np.inf, 2)), "y", "be finite", "inf at row 2, column 0"),
@@ -182,26 +168,16 @@ REFUSED = [
     (fit([], []), "x", "hold at least one point", "(0, 1)"),
     (fit(X, sample_weight=-X), "sample_weight", "be at least zero, and above zero somewhere", -1.0),
     (fit(X, categorical=[1]), "categorical", "hold indices of the 1 columns of x", "[1]"),
-    (
-        fit(np.stack([X, X], 1), categorical=[1, 1]),
-        "categorical",
-        "hold each column once",
-        "[1, 1]",
-    ),
+    (fit(TWO, categorical=[1, 1]), "categorical", "hold each column once", "[1, 1]"),
     (
         lambda: fit(X, bandwidth=0.5)().predict(np.ones((3, 2))),
         "x",
         "have the 1 columns of the training points",
         "(3, 2)",
     ),
+    (fit(X, start=0.3, bandwidth=0.5), "start", "be None if `bandwidth` is given", 0.3),
     (
-        fit(X, start=0.3, bandwidth=0.5),
-        "start",
-        "be None if `bandwidth` is given",
-        0.3,
-    ),
-    (
-        fit(np.stack([X, X**2], 1), start=np.eye(2), metric="full"),
+        fit(TWO, start=np.eye(2), metric="full"),
         "start",
         "be one number, or one per column of x",
         repr(np.eye(2)),
@@ -209,30 +185,22 @@ REFUSED = [
     # Words, and dates, which NumPy would cast.
     (fit(["a", "b"]), "x", REAL, "list"),
     (fit(np.array(["2020-01-01"], "M8[D]")), "x", REAL, "ndarray of datetime64[D]"),
-    (fit(np.array([1, 2], "m8[s]")), "x", REAL, "ndarray of timedelta64[s]"),
     (fit([datetime.date(2020, 1, 1)]), "x", REAL, "list"),
-    (fit(np.array([1.5, "2"], object)), "x", REAL, "ndarray of object"),
-    (
-        fit(X, bandwidth=np.array(["1"], object)),
-        "bandwidth",
-        "be one number, or one per column, 1",
-        "array(['1'], dtype=object)",
-    ),
 ]
 
 
 @table(*((act, "KernelRegression", *rest) for act, *rest in REFUSED))
-def test_invalid_arguments_are_refused_in_the_one_form(act, who, argument, expected, received):
+def test_regression_refuses_invalid_arguments_in_one_form(act, who, argument, expected, received):
     with pytest.raises(ValueError, match="^" + message(who, argument, expected, received) + "$"):
         act()
 
 
-def test_a_prediction_before_fit_is_refused():
+def test_regression_prediction_before_fit_is_refused():
     with pytest.raises(ValueError, match="KernelRegression: `fit` must come before a prediction"):
         KernelRegression().predict(X)
 
 
-def test_a_fit_that_is_refused_leaves_the_one_before():
+def test_regression_refused_fit_keeps_the_one_before():
     x, y = line()
     model = KernelRegression().fit(x, y)
     before, model.bandwidth = model.predict([1.0]), -1.0
@@ -242,7 +210,7 @@ def test_a_fit_that_is_refused_leaves_the_one_before():
     assert KernelRegression().search_errors == []
 
 
-def test_a_star_import_needs_no_scikit_learn(monkeypatch):
+def test_kernel_regression_star_import_needs_no_scikit_learn(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn", None)
     monkeypatch.delitem(sys.modules, "tfattn.kernel_regression.estimator", raising=False)
     exec("from tfattn.kernel_regression import *", {})

@@ -15,7 +15,7 @@ DISTANCES = np.array([0.0, 1e-3, 0.1, 0.5, 0.9, 0.999, 1.001, 1.5, 3.0])
 
 
 @pytest.mark.parametrize("name", kernels.names())
-def test_value_log_and_slope_are_those_of_the_formula(name):
+def test_kernel_value_log_and_slope_equal_the_formula(name):
     kernel, formula = kernels.get(name), reference.KERNELS[name]
     s = DISTANCES**2
     np.testing.assert_allclose(kernel.value(s), formula(DISTANCES), atol=1e-14)
@@ -29,23 +29,23 @@ def test_value_log_and_slope_are_those_of_the_formula(name):
     assert (far == 0).all() == (kernel.support == 1.0)
 
 
-@pytest.mark.parametrize("degree", [0, 1])
 @pytest.mark.parametrize("name", sorted(reference.KERNELS))
-def test_predictions_on_a_line_are_those_of_the_oracle(name, degree):
+def test_regression_on_a_line_equals_oracle(name):
     x, y = line(n=101)
     weight = np.random.default_rng(1).uniform(0.5, 2, len(x))
-    model = KernelRegression(name, bandwidth=0.9, degree=degree).fit(x, y, sample_weight=weight)
-    wanted = reference.kernel_regression(
-        QUERIES[:, None], x[:, None], y, 0.9, name, degree, weight=weight
-    )
-    np.testing.assert_allclose(model.predict(QUERIES[::-1]), wanted[::-1], rtol=1e-9)
-    np.testing.assert_allclose(model.weights(QUERIES) @ y, wanted, rtol=1e-9)
-    np.testing.assert_allclose(model.weights(QUERIES).sum(1), 1.0)
+    for degree in (0, 1):
+        model = KernelRegression(name, bandwidth=0.9, degree=degree).fit(x, y, sample_weight=weight)
+        wanted = reference.kernel_regression(
+            QUERIES[:, None], x[:, None], y, 0.9, name, degree, weight=weight
+        )
+        np.testing.assert_allclose(model.predict(QUERIES[::-1]), wanted[::-1], rtol=1e-9)
+        np.testing.assert_allclose(model.weights(QUERIES) @ y, wanted, rtol=1e-9)
+        np.testing.assert_allclose(model.weights(QUERIES).sum(1), 1.0)
 
 
 @pytest.mark.parametrize("degree", [0, 1])
 @pytest.mark.parametrize("columns", [2, 7])
-def test_predictions_in_many_columns_are_those_of_the_oracle(columns, degree):
+def test_regression_in_many_columns_equals_oracle(columns, degree):
     rng = np.random.default_rng(0)
     x, y, queries = (rng.normal(size=shape) for shape in ((83, columns), 83, (11, columns)))
     h = rng.uniform(0.8, 1.5, columns)
@@ -61,7 +61,7 @@ def test_predictions_in_many_columns_are_those_of_the_oracle(columns, degree):
 
 @pytest.mark.parametrize("degree", [0, 1])
 @pytest.mark.parametrize("name", ["gaussian", "epanechnikov"])
-def test_categories_weigh_as_aitchison_and_aitken_say(name, degree):
+def test_regression_with_categories_equals_oracle(name, degree):
     rng = np.random.default_rng(0)
     codes = np.column_stack([rng.integers(0, 3, 97), rng.integers(0, 2, 97)])
     x, y = rng.uniform(0, 1, 97), rng.normal(size=97)
@@ -75,7 +75,7 @@ def test_categories_weigh_as_aitchison_and_aitken_say(name, degree):
     np.testing.assert_allclose(model.predict(both[:13]), wanted, rtol=1e-9)
 
 
-def test_a_category_that_no_point_has_is_unlike_all():
+def test_regression_category_without_a_point_is_unlike_all():
     x = np.array([[0.0, 0.0], [0.0, 1.0], [0.0, 2.0]])
     model = KernelRegression(bandwidth=[1.0, 0.2], categorical=[1]).fit(x, [1.0, 2.0, 6.0])
     np.testing.assert_allclose(model.predict([[0.0, 9.0]]), [3.0])
@@ -83,7 +83,7 @@ def test_a_category_that_no_point_has_is_unlike_all():
 
 @pytest.mark.parametrize("degree", [0, 1])
 @pytest.mark.parametrize("name", ["gaussian", "epanechnikov"])
-def test_leave_one_out_is_that_of_the_oracle(name, degree):
+def test_leave_one_out_equals_oracle(name, degree):
     x, y = line(n=61)
     model = KernelRegression(name, bandwidth=0.8, degree=degree).fit(x[::-1], y[::-1])
     found = model.leave_one_out()
@@ -96,7 +96,7 @@ def test_leave_one_out_is_that_of_the_oracle(name, degree):
 
 @pytest.mark.parametrize("name", ["boxcar", "epanechnikov", "gaussian"])
 @pytest.mark.parametrize("columns", [1, 2])
-def test_a_mean_lies_between_the_least_and_the_greatest_height_that_it_weighs(name, columns):
+def test_regression_mean_lies_between_the_heights_that_it_weighs(name, columns):
     rng = np.random.default_rng(0)
     x = rng.uniform(0, 5, (201, columns))
     y = np.stack([x[:, 0] > 2.5, 0.1 * (x[:, 0] > 1)], axis=1).astype(float)
@@ -112,22 +112,23 @@ def test_a_mean_lies_between_the_least_and_the_greatest_height_that_it_weighs(na
 
 
 @pytest.mark.parametrize("scale", [0.1, 0.3, 7.0])
-def test_a_boxcar_sees_keys_at_its_very_edge(scale):
+def test_boxcar_sees_keys_at_its_very_edge(scale):
     x, y = np.arange(13) * scale, np.arange(13.0) ** 2
     wanted = [y[max(i - 1, 0) : i + 2].mean() for i in range(13)]
     np.testing.assert_allclose(KernelRegression("boxcar", scale).fit(x, y).predict(x), wanted)
 
 
-def test_of_places_that_are_as_near_but_for_rounding_all_count():
+def test_leave_one_out_of_places_equally_near_uses_all():
     x, y = np.arange(9) / 10, np.arange(9.0) ** 2
     model = KernelRegression("epanechnikov", bandwidth=0.01).fit(x, y)
     wanted = [1.0, *((y[:-2] + y[2:]) / 2), y[-2]]
     np.testing.assert_allclose(model.leave_one_out().predictions, wanted)
 
 
-@pytest.mark.parametrize("of_x, of_y", [(1.0, 1e155), (1e-305, 1e300), (1e305, 1e-170)])
-@pytest.mark.parametrize("degree", [0, 1])
-def test_scales_go_as_far_as_float64(of_x, of_y, degree):
+@pytest.mark.parametrize(
+    "of_x, of_y, degree", [(1.0, 1e155, 0), (1e-305, 1e300, 1), (1e305, 1e-170, 0)]
+)
+def test_regression_scales_go_as_far_as_float64(of_x, of_y, degree):
     x, y = line(n=23)
     near = KernelRegression(degree=degree).fit(x, y)
     far = KernelRegression(degree=degree).fit(x * of_x, y * of_y)
@@ -147,7 +148,7 @@ def test_scales_go_as_far_as_float64(of_x, of_y, degree):
 
 
 @pytest.mark.parametrize("columns", [1, 2, 5])
-def test_a_local_line_sees_slopes_beside_a_point_that_is_far_away(columns):
+def test_local_line_sees_slopes_beside_a_far_point(columns):
     x = np.random.default_rng(0).uniform(0, 1, (201, columns))
     slopes = np.arange(1.0, columns + 1)
     far = np.concatenate([x, np.full((1, columns), 1e9)])
@@ -159,7 +160,7 @@ def test_a_local_line_sees_slopes_beside_a_point_that_is_far_away(columns):
 
 
 @pytest.mark.parametrize("columns", [1, 2])
-def test_a_local_line_sees_slopes_in_clusters_that_are_far_apart(columns):
+def test_local_line_sees_slopes_in_clusters_far_apart(columns):
     slopes = np.arange(1.0, columns + 1)
     x = np.random.default_rng(0).uniform(0, 1, (201, columns))
     x += 1e9 * (np.arange(201) % 2)[:, None]
@@ -170,7 +171,7 @@ def test_a_local_line_sees_slopes_in_clusters_that_are_far_apart(columns):
     np.testing.assert_allclose(model.derivative(x), np.tile(slopes, (201, 1)), rtol=1e-5)
 
 
-def test_a_local_line_of_an_endless_width_is_the_line_of_least_squares():
+def test_local_line_of_endless_width_is_that_of_least_squares():
     x, y = line()
     model = KernelRegression(bandwidth=1e12, degree=1).fit(x, y)
     wanted = np.polyval(np.polyfit(x, y, 1), QUERIES)
@@ -178,7 +179,7 @@ def test_a_local_line_of_an_endless_width_is_the_line_of_least_squares():
 
 
 @pytest.mark.parametrize("place", [0.0, 1e6])
-def test_where_all_points_that_count_lie_at_one_place_a_local_line_is_flat(place):
+def test_local_line_over_one_place_is_flat(place):
     x = np.array([0.0, 0.0, 1.0, 1.0, 2.0]) + place
     model = KernelRegression("boxcar", bandwidth=0.4, degree=1).fit(x, [1.0, 3.0, 5.0, 7.0, 9.0])
     np.testing.assert_allclose(model.predict(x + 0.3), [2.0, 2.0, 6.0, 6.0, 9.0])
@@ -186,12 +187,12 @@ def test_where_all_points_that_count_lie_at_one_place_a_local_line_is_flat(place
 
 
 @pytest.mark.parametrize("degree", [0, 1])
-def test_categories_alone_have_no_derivative(degree):
+def test_derivative_by_categories_alone_is_empty(degree):
     model = KernelRegression(bandwidth=[0.3], degree=degree, categorical=[0])
     assert model.fit([[0], [0], [1]], [1.0, 2.0, 3.0]).derivative([[0], [1]]).shape == (2, 0)
 
 
-def test_a_local_line_over_points_on_a_line_in_a_plane_is_flat_across_it():
+def test_local_line_over_a_line_in_a_plane_is_flat_across():
     along = np.linspace(0, 1, 51)
     model = KernelRegression(bandwidth=0.3, degree=1).fit(np.stack([along, along], 1), 2 * along)
     np.testing.assert_allclose(model.predict([[0.5, 0.5], [0.6, 0.4]]), [1.0, 1.0], rtol=1e-9)
@@ -200,7 +201,7 @@ def test_a_local_line_over_points_on_a_line_in_a_plane_is_flat_across_it():
 
 @pytest.mark.parametrize("columns", [1, 2])
 @pytest.mark.parametrize("name", ["gaussian", "epanechnikov"])
-def test_derivatives_are_those_of_finite_differences(name, columns):
+def test_derivative_equals_finite_differences(name, columns):
     rng = np.random.default_rng(0)
     x, y = rng.uniform(0, 5, (91, columns)), rng.normal(size=(91, 2))
     model = KernelRegression(name, bandwidth=2.1).fit(x, y)
@@ -215,7 +216,7 @@ def test_derivatives_are_those_of_finite_differences(name, columns):
 
 
 @pytest.mark.parametrize("name", kernels.names())
-def test_far_queries_get_the_nearest_value_and_never_a_silent_0(name):
+def test_regression_far_query_gets_the_nearest_value(name):
     x, y = line()
     model = KernelRegression(name, bandwidth=0.5).fit(x, y + 10)
     far = model.predict([1e3, -1e6, 1e9])
@@ -236,7 +237,7 @@ def test_far_queries_get_the_nearest_value_and_never_a_silent_0(name):
 @pytest.mark.parametrize("degree", [0, 1])
 @pytest.mark.parametrize("columns", [1, 2])
 @pytest.mark.parametrize("empty, wanted", [("nearest", 5.0), ("mean", 3.0), ("nan", np.nan)])
-def test_a_query_without_neighbors_gets_what_was_chosen(empty, wanted, columns, degree):
+def test_regression_query_without_neighbors_gets_what_was_chosen(empty, wanted, columns, degree):
     x = np.repeat(np.linspace(0.0, 1.0, 9)[:, None], columns, axis=1)
     y = np.linspace(1.0, 5.0, 9)
     model = KernelRegression("epanechnikov", 0.5, degree=degree, empty=empty).fit(x, y)
@@ -255,13 +256,14 @@ def test_a_query_without_neighbors_gets_what_was_chosen(empty, wanted, columns, 
 # Few points, and degenerate points.
 
 
-def test_points_that_are_as_near_share_the_answer():
+def test_regression_points_as_near_share_the_answer():
     model = KernelRegression("boxcar", 0.1).fit([0.0, 0.0, 1.0], [1.0, 3.0, 9.0])
     np.testing.assert_allclose(model.predict([-5.0]), [2.0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("degree", [0, 1])
-def test_points_that_say_little_are_answered_by_what_they_say(degree):
+def test_regression_of_few_or_constant_points_answers_them(degree):
     one = KernelRegression(degree=degree).fit([2.0], [7.0])
     np.testing.assert_allclose(one.predict([2.0, -100.0]), [7.0, 7.0])
     assert one.current_bandwidth() == 1.0
@@ -278,8 +280,9 @@ def test_points_that_say_little_are_answered_by_what_they_say(degree):
     np.testing.assert_allclose(two.leave_one_out().predictions, [4.0, 0.0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("degree", [0, 1])
-def test_two_points_and_repeated_points_are_finite(degree):
+def test_regression_of_two_or_repeated_points_is_finite(degree):
     for x, y in (([0.0, 1.0], [0.0, 4.0]), ([0.0, 0.0, 1.0, 1.0], [0.0, 1.0, 4.0, 5.0])):
         for leave_out in ("point", "place"):
             model = KernelRegression(degree=degree, leave_out=leave_out).fit(x, y)
@@ -289,8 +292,9 @@ def test_two_points_and_repeated_points_are_finite(degree):
             assert np.isfinite(np.stack(model.bands([0.5]))).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("degree", [0, 1])
-def test_a_column_that_does_not_vary_changes_nothing(degree):
+def test_regression_constant_column_changes_nothing(degree):
     x, y = line()
     alone = KernelRegression(degree=degree).fit(x, y)
     both = KernelRegression(degree=degree).fit(np.column_stack([np.full(50, 7.0), x]), y)
@@ -301,7 +305,7 @@ def test_a_column_that_does_not_vary_changes_nothing(degree):
 
 @pytest.mark.parametrize("columns", [1, 2, 3])
 @pytest.mark.parametrize("name, first", [("boxcar", 0), ("epanechnikov", 1), ("gaussian", 2)])
-def test_every_kernel_chooses_in_few_and_in_many_columns(name, first, columns):
+def test_bandwidth_is_chosen_in_few_and_many_columns(name, first, columns):
     # Every kernel, every metric and every number of columns meet pairwise.
     metric = ("one", "each", "full")[(first + columns) % 3]
     rng = np.random.default_rng(columns)
@@ -312,3 +316,43 @@ def test_every_kernel_chooses_in_few_and_in_many_columns(name, first, columns):
     if metric != "full":
         again = KernelRegression(name, metric=metric).fit(x, x[:, 0], start=1.0)
         assert np.isfinite(again.current_bandwidth()).all()
+
+
+@pytest.mark.parametrize("name", kernels.names())
+def test_regression_with_a_width_of_zero_equals_a_fit_of_each_category(name):
+    rng = np.random.default_rng(5)
+    x, y, weight = rng.normal(size=(40, 2)), rng.normal(size=40), rng.uniform(0.1, 2, 40)
+    category = rng.integers(0, 3, 40)
+    queries, asked = 3 * rng.normal(size=(17, 2)), rng.integers(0, 3, 17)
+    for degree, empty, h in [(0, "nearest", 0.02), (0, "nan", 0.3), (1, "nearest", 1.5)]:
+        given = {"degree": degree, "empty": empty}
+        model = KernelRegression(name, bandwidth=[h, h, 0.0], categorical=[2], **given)
+        model.fit(np.column_stack([x, category]), y, sample_weight=weight)
+        found = model.predict(np.column_stack([queries, asked]))
+        for one in range(3):
+            own, here = category == one, asked == one
+            alone = KernelRegression(name, bandwidth=[h, h], **given)
+            alone.fit(x[own], y[own], sample_weight=weight[own])
+            np.testing.assert_allclose(found[here], alone.predict(queries[here]), rtol=1e-7)
+
+
+def test_regression_with_a_tiny_width_is_no_nearer_to_other_categories():
+    x = [[0.0, 0, 0], [0.5, 1, 1], [9.0, 0, 0]]
+    model = KernelRegression("epanechnikov", bandwidth=[1.0, 1e-200, 1e-200], categorical=[1, 2])
+    # Both of other categories, but only the second is within the support.
+    np.testing.assert_allclose(model.fit(x, [1.0, 2.0, 3.0]).predict([[1.2, 0, 0]]), [2.0])
+
+
+@pytest.mark.parametrize("degree", [0, 1])
+def test_bands_of_categories_alone_are_students_t_of_each_group(degree):
+    from scipy import stats
+
+    code = np.array([0, 0, 0, 1, 1, 1, 1, 2])
+    y = np.array([1.0, 2, 4, 10, 20, 30, 25, 7])
+    model = KernelRegression(categorical=[0], bandwidth=[0.0], degree=degree)
+    band = model.fit(code[:, None], y).bands([[0.0], [1.0], [2.0]])
+    for place, group in enumerate([y[:3], y[3:7]]):
+        wanted = stats.t.interval(0.95, len(group) - 1, group.mean(), stats.sem(group))
+        np.testing.assert_allclose((band.low[place], band.high[place]), wanted)
+    np.testing.assert_allclose(band.value, [y[:3].mean(), y[3:7].mean(), 7.0])
+    assert np.isnan([band.low[2], band.high[2]]).all()  # one value tells nothing of its group

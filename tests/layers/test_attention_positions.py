@@ -1,4 +1,4 @@
-"""Positions that attention sees: each kind on each path, in calls, caches, searches and files."""
+"""Positions that attention sees: one table of kinds, on each path, in caches and in searches."""
 
 import itertools
 from collections.abc import Callable
@@ -12,7 +12,6 @@ from keras import ops
 import tfattn
 from tests import reference
 from tests.helpers import paths
-from tests.helpers.processes import printed
 from tests.helpers.tensors import FLOAT64, as_tensor, both_ways, dtype_of, numpy, tf
 from tests.layers.test_multi_head import draw
 from tfattn import biases, masks, scalings
@@ -152,21 +151,13 @@ def expected(kind, layer, query, value, mask, table=None, added=0.0):
     )
 
 
-# Kinds that differ from another kind only in the values of their scores.
-VARIANTS = {
-    "rotary of neighbors",
-    "rotary of some features",
-    "rotary, yarn",
-    "relative, one side",
-}
-FORMS = [kind for kind in KINDS if kind not in VARIANTS]
-CASES = [(kind, "dense") for kind in KINDS] + [(kind, "streamed") for kind in FORMS]
-
-each_path = pytest.mark.parametrize("path", paths.PATHS)
+# What a path has to know: that heads turn, that a bias is added, and both.
+FORMS = ["rotary", "rotary, dynamic", "together"]
+CASES = [(kind, "dense") for kind in KINDS] + [(kind, "streamed") for kind in FORMS[1:]]
 
 
 @pytest.mark.parametrize(("kind", "path"), CASES)
-def test_attention_with_positions_is_the_formula(kind, path):
+def test_positions_on_each_path_equal_the_formula(kind, path):
     """Causal self-attention, and fewer queries than keys, aligned at the end.
 
     S keys are longer than the training length of the dynamic scaling.
@@ -183,23 +174,18 @@ def test_attention_with_positions_is_the_formula(kind, path):
                 queries, tokens, use_causal_mask=causal, return_attention_scores=True
             )
             np.testing.assert_allclose(weights, wanted[1], atol=1e-5)
-
-
-@each_path
-def test_a_bias_of_the_call_is_added_to_that_of_the_positions(path):
-    query, value = draw(B, T, D), draw(B, S, D, seed=1)
-    layer = built(attention("relative"), query.shape, value.shape)
-    for bias in (draw(B, T, S, seed=2), draw(1, H, 1, S, seed=2)):  # by row, and by head
-        with on(path):
-            output = layer(query, value, bias=bias)
-        added = bias[:, None] if bias.ndim == 3 else bias
-        wanted = expected("relative", layer, query, value, None, added=added)
-        np.testing.assert_allclose(output, wanted[0], atol=1e-5)
+    if kind == "together":  # with a bias of the call, by row and by head
+        for bias in (draw(B, T, S, seed=2), draw(1, H, 1, S, seed=2)):
+            with on(path):
+                output = layer(query, tokens, bias=bias)
+            added = bias[:, None] if bias.ndim == 3 else bias
+            wanted = expected(kind, layer, query, tokens, None, added=added)
+            np.testing.assert_allclose(output, wanted[0], atol=1e-5)
 
 
 @pytest.mark.slow
 @pytest.mark.tensorflow
-def test_both_paths_have_the_same_gradients():
+def test_positions_dense_and_streamed_have_the_same_gradients():
     query, value, upstream = draw(B, T, D), draw(B, S, D, seed=1), draw(B, T, D, seed=2)
     layer = built(attention("together"), query.shape, value.shape)
     found = {}
@@ -215,8 +201,7 @@ def test_both_paths_have_the_same_gradients():
         np.testing.assert_allclose(streamed, dense, rtol=1e-4, atol=1e-5)
 
 
-@each_path
-def test_the_table_gets_the_gradient_of_the_formula(path):
+def test_relative_position_bias_table_gets_the_gradient_of_the_formula():
     query, upstream = draw(B, S, D), draw(B, S, D, seed=2)
     layer = built(attention("relative"), query.shape, query.shape)
     mask = reference.causal(S, S)
@@ -225,27 +210,25 @@ def test_the_table_gets_the_gradient_of_the_formula(path):
         return (expected("relative", layer, query, query, mask, table)[0] * upstream).sum()
 
     (wanted,) = reference.slopes(functional, table_of(layer))
-    tables = [w for w in layer.weights if w.path.endswith("table")]
-    with on(path):
-        _, (found,) = both_ways(
-            lambda: layer(query, query, use_causal_mask=True), (), upstream, tables
-        )
+    _, (found,) = both_ways(
+        lambda: layer(query, query, use_causal_mask=True), (), upstream, [layer.positions.table]
+    )
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
     assert np.abs(wanted).max() > 0.1
 
 
 @pytest.mark.tensorflow
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "jit"), [("rotary, dynamic", False), ("together", True)])
-def test_lengths_may_be_unknown_when_a_graph_is_traced(kind, jit):
+@pytest.mark.parametrize("kind", FORMS[1:])
+def test_positions_in_a_graph_of_unknown_lengths_equal_eager(kind):
     layer = built(attention(kind), (B, S, D), (B, S, D))
     spec = tf.TensorSpec((None, None, D))
-    weights = [w.value for w in layer.weights]
+    weights = [w.value for w in layer.weights] if kind == "together" else []
 
     def loss(query, value):
         return ops.sum(ops.square(layer(query, value)))
 
-    @tf.function(jit_compile=jit, input_signature=[spec, spec])
+    @tf.function(jit_compile=kind == "together", input_signature=[spec, spec])
     def run(query, value):
         total = loss(query, value)
         return [total, *map(tf.convert_to_tensor, tf.gradients(total, weights))]
@@ -262,7 +245,7 @@ def test_lengths_may_be_unknown_when_a_graph_is_traced(kind, jit):
 
 
 @pytest.mark.parametrize("kind", FORMS)
-def test_pieces_of_keys_and_single_queries_are_the_call(kind):
+def test_positions_of_pieces_and_single_queries_equal_the_call(kind):
     """What caches do. The dynamic scaling is within its training's length here."""
     tokens = draw(B, T, D)
     layer = built(attention(kind), tokens.shape, tokens.shape)
@@ -304,14 +287,17 @@ def inputs_of(model):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "kind"), [("CausalLM", "rotary"), ("CausalLM", "learned"), ("Transformer", "together")]
+    ("name", "kind"),
+    [("CausalLM", "rotary"), ("Transformer", "learned"), ("Transformer", "together")],
 )
-def test_cached_logits_are_those_of_a_call(name, kind):
+def test_positions_cached_logits_equal_those_of_a_call(name, kind):
     model = model_of(name, kind)
     inputs, begin = inputs_of(model)
     target = inputs if name == "CausalLM" else inputs[1]
     wanted = np.asarray(model(inputs))
     assert np.abs(wanted).max() > 1.0  # 1e-5 is a tight tolerance here
+    if name == "Transformer":
+        assert model.encoder.positions is not model.decoder.positions
     beginning = np.zeros((B, 0), "int32") if name == "CausalLM" else begin
     state = model.encode(beginning, max_length=LONGEST)
     for position in range(T):
@@ -320,73 +306,54 @@ def test_cached_logits_are_those_of_a_call(name, kind):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "kind"), [("CausalLM", "together"), ("Transformer", "learned")])
-def test_cached_searches_are_the_uncached_ones(name, kind):
-    model = model_of(name, kind)
+def test_beam_search_with_cached_positions_equals_the_uncached_one():
+    model = model_of("CausalLM", "together")
     _, begin = inputs_of(model)
-    if name == "Transformer":
-        assert model.encoder.positions is not model.decoder.positions
-    cached, uncached = model.encode(begin, max_length=LONGEST), model.encode(begin)
-    greedy, again = (tfattn.GreedySearch()(model.step, s, B, LONGEST) for s in (cached, uncached))
-    np.testing.assert_array_equal(greedy, again)
-    best, second = (
-        tfattn.BeamSearch(num_beams=3)(model.step, s, B, LONGEST) for s in (cached, uncached)
+    search = tfattn.BeamSearch(num_beams=3)
+    cached, uncached = (
+        search(model.step, state, B, LONGEST)
+        for state in (model.encode(begin, max_length=LONGEST), model.encode(begin))
     )
-    np.testing.assert_array_equal(best.tokens, second.tokens)
-    np.testing.assert_allclose(best.scores, second.scores, atol=1e-4)
+    np.testing.assert_array_equal(cached.tokens, uncached.tokens)
+    np.testing.assert_allclose(cached.scores, uncached.scores, atol=1e-4)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_copy_has_the_same_config_and_computes_the_same(kind):
-    tokens = draw(B, S, D)
-    layer = built(attention(kind), tokens.shape, tokens.shape)
+def test_positions_copy_from_a_config_has_the_same_config(kind):
+    layer = attention(kind)
     copy = type(layer).from_config(layer.get_config())
     assert copy.get_config() == layer.get_config()
     assert copy.positions is not layer.positions
-    copy.build(tokens.shape, tokens.shape)
-    copy.set_weights(layer.get_weights())
-    np.testing.assert_array_equal(copy(tokens, tokens), layer(tokens, tokens))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
-def test_half_precision_is_within_its_rounding_on_the_streamed_path_too(policy):
-    tokens = draw(B, S, D)
+def test_positions_in_half_precision_streamed_are_within_its_rounding(monkeypatch):
+    tokens, tables = draw(B, S, D), []
     wide = built(attention("together"), tokens.shape, tokens.shape)
-    layer = attention("together", dtype=policy)
+    layer = attention("together", dtype="mixed_bfloat16")
     layer.build(tokens.shape, tokens.shape)
     layer.set_weights(wide.get_weights())
-    with on("streamed"):
-        output = layer(tokens, tokens, use_causal_mask=True)
-    assert dtype_of(output) == layer.compute_dtype
-    wanted = np.asarray(wide(tokens, tokens, use_causal_mask=True))
-    off = np.abs(numpy(output) - wanted).max() / np.abs(wanted).max()
-    assert off < (0.01 if policy == "mixed_float16" else 0.06)
-
-
-@each_path
-def test_a_table_and_its_gradient_are_float32_in_half_precision(path, monkeypatch):
-    layer, tokens = attention("relative", dtype="mixed_bfloat16"), draw(B, S, D)
-    built(layer, tokens.shape, tokens.shape)
-    positions, seen = layer.positions, []
-    bias = type(positions).bias
+    bias = tfattn.RelativePositionBias.bias
 
     def watched(positions):
-        seen.append(dtype_of(bias(positions).parameters()[0]))
+        tables.append(dtype_of(bias(positions).parameters()[0]))
         return bias(positions)
 
-    monkeypatch.setattr(type(positions), "bias", watched)
-    with on(path):
-        _, (found,) = both_ways(
-            lambda: ops.sum(ops.square(ops.cast(layer(tokens, tokens), "float32"))),
+    monkeypatch.setattr(tfattn.RelativePositionBias, "bias", watched)
+    with on("streamed"):
+        output, (gradient,) = both_ways(
+            lambda: layer(tokens, tokens, use_causal_mask=True),
             (),
-            variables=[positions.table],
+            variables=[layer.positions.relative.table],
         )
-    assert seen == ["float32"]
-    assert dtype_of(found) == "float32" and np.abs(numpy(found)).max() > 0.1
+    assert dtype_of(output) == layer.compute_dtype
+    wanted = np.asarray(wide(tokens, tokens, use_causal_mask=True))
+    assert np.abs(numpy(output) - wanted).max() < 0.06 * np.abs(wanted).max()
+    # A table is as wide as its weights: half precision would lose most of a sum over many pairs.
+    assert tables[0] == dtype_of(gradient) == "float32" and np.abs(numpy(gradient)).max() > 0.1
 
 
-def test_sequences_packed_in_a_row_are_those_apart():
+def test_positions_of_packed_sequences_equal_those_apart():
     """Attention sees distances alone, which a place further back in a row leaves as they are."""
     first, second = draw(1, T, D), draw(1, S, D, seed=1)
     layer = built(attention("together"), first.shape, first.shape)
@@ -402,7 +369,7 @@ def test_sequences_packed_in_a_row_are_those_apart():
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", FLOAT64])
-def test_angles_far_out_are_exact_in_every_dtype(dtype):
+def test_rotary_positions_far_angles_are_exact_in_every_dtype(dtype):
     """In bfloat16 position 60,001 would be 59,904: nothing of an angle would be left."""
     heads, start = ops.cast(draw(1, 1, 3, P), dtype), 60_000
     found = tfattn.RotaryPositions().turn(heads, start)
@@ -413,7 +380,7 @@ def test_angles_far_out_are_exact_in_every_dtype(dtype):
 
 
 @pytest.mark.parametrize("scaling", [None, scalings.dynamic(2.0, 4)], ids=["plain", "dynamic"])
-def test_each_row_may_have_a_start_of_its_own(scaling):
+def test_rotary_positions_start_of_each_row_equals_single_rows(scaling):
     positions = tfattn.RotaryPositions(scaling=scaling)
     heads, starts = draw(3, H, T, P), [0, 2, 9]
     found = positions.turn(heads, np.array(starts))
@@ -448,7 +415,7 @@ SCALED = {
 
 
 @pytest.mark.parametrize("name", SCALED)
-def test_frequencies_of_a_scaling_are_the_formula(name):
+def test_scaling_frequencies_equal_the_formula(name):
     scaling, formula = SCALED[name]
     for base, width in itertools.product((10_000.0, 500_000.0), (2, 6, 64, 128)):
         wanted = formula(width, base)
@@ -458,7 +425,7 @@ def test_frequencies_of_a_scaling_are_the_formula(name):
         np.testing.assert_allclose(found, [wanted, wanted], rtol=1e-5)
 
 
-def test_a_scaling_comes_back_from_its_config():
+def test_scaling_comes_back_from_its_config():
     for scaling, _ in SCALED.values():
         config = keras.saving.serialize_keras_object(scaling)
         assert config["registered_name"] == f"tfattn>scalings.{type(scaling).__name__}"
@@ -471,7 +438,7 @@ def test_a_scaling_comes_back_from_its_config():
 
 
 @pytest.mark.slow
-def test_a_cache_beyond_the_length_where_keys_turn_anew_is_refused():
+def test_cache_beyond_the_length_of_dynamic_scaling_is_refused():
     model = model_of("CausalLM", "rotary, dynamic")  # scaled from 6 keys on
     prompt = np.array([[5, 7], [4, 6]])
     assert "caches" in model.encode(prompt, max_length=5)
@@ -485,7 +452,7 @@ def test_a_cache_beyond_the_length_where_keys_turn_anew_is_refused():
         np.testing.assert_allclose(logits, wanted[:, position], atol=1e-5)
 
 
-def test_layers_of_one_stack_begin_with_tables_of_their_own():
+def test_relative_position_bias_tables_of_a_stack_differ():
     block = tfattn.TransformerDecoderBlock(attention=attention("relative"), hidden_dim=7)
     model = tfattn.CausalLM(VOCABULARY, num_layers=2, width=D, block=block)
     model.build_for_any()
@@ -526,49 +493,38 @@ def built_heads(key_dim, **options):
         (lambda: tfattn.RelativePositionBias(max_distance=8), "`max_distance` must be above 8"),
     ],
 )
-def test_bad_arguments_are_refused(make, message):
+def test_positions_invalid_arguments_are_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()
 
 
-# Outputs of layers, and their weights after a training step, on any backend. JAX traces every
-# argument as an array, so the layers must keep mask and bias objects out of the trace.
-ON_ANY_BACKEND = """
-import keras, numpy as np
-import tfattn
-from tfattn import biases, masks
-
-def drawn(*shape, seed=0):
-    return np.random.default_rng(seed).normal(size=shape).astype("float32")
-
-RULES = {"bias": biases.alibi(4), "attention_mask": masks.window(2) & ~masks.strided(3)}
-
-def found():
-    query, value = keras.Input((3, 6)), keras.Input((7, 6))
-    positions = tfattn.RelativePositionBias(8, 5)
-    layer = tfattn.MultiHeadAttention(4, 6, num_key_value_heads=2, positions=positions)
-    model = keras.Model([query, value], layer(query, value, use_causal_mask=True, **RULES))
-    for i, weight in enumerate(model.weights):
-        weight.assign(drawn(*weight.shape, seed=i))
-    inputs = [drawn(2, 3, 6, seed=1), drawn(2, 7, 6, seed=2)]
-    model.compile(keras.optimizers.SGD(0.1), "mse")
-    results = {"output": model.predict_on_batch(inputs)}
-    model.train_on_batch(inputs, drawn(2, 3, 6, seed=3))
-    for i, weight in enumerate(model.get_weights()):
-        results[f"weight {i}"] = weight
-    return results
-"""
-
-
 @pytest.mark.slow
-def test_jax_gives_and_learns_the_same(tmp_path):
-    pytest.importorskip("jax")
-    here = {}
-    exec(ON_ANY_BACKEND, here)
-    expected = here["found"]()
-    script = f"{ON_ANY_BACKEND}\nimport sys\nnp.savez(sys.argv[1], **found())"
-    printed("-c", script, tmp_path / "found.npz", KERAS_BACKEND="jax")
-    with np.load(tmp_path / "found.npz") as arrays:
-        assert set(arrays) == set(expected)
-        for name, array in arrays.items():
-            np.testing.assert_allclose(array, expected[name], 1e-4, 1e-5, err_msg=name)
+def test_functional_model_with_mask_and_bias_objects_learns_as_the_layer(monkeypatch):
+    """JAX traces every argument as an array: objects must be kept out of the trace."""
+    traced, trace = [], keras.Operation.compute_output_spec
+
+    def watched(operation, *args, **kwargs):
+        traced.extend([*args, *kwargs.values()])
+        return trace(operation, *args, **kwargs)
+
+    monkeypatch.setattr(keras.Operation, "compute_output_spec", watched)
+    rules = {"bias": biases.alibi(H), "attention_mask": masks.window(2) & ~masks.prefix(1)}
+    layer = attention("relative")
+    query, value = keras.Input((3, D)), keras.Input((S, D))
+    model = keras.Model([query, value], layer(query, value, use_causal_mask=True, **rules))
+    assert traced and not any(isinstance(x, (biases.Bias, masks.Mask)) for x in traced)
+    for i, weight in enumerate(layer.weights):
+        weight.assign(draw(*weight.shape, seed=i) * 0.5)
+    inputs, wanted = [draw(B, 3, D), draw(B, S, D, seed=1)], draw(B, 3, D, seed=3)
+
+    def loss(query, value):
+        output = layer(query, value, use_causal_mask=True, **rules)
+        return ops.mean(ops.square(output - wanted)), output
+
+    (_, output), gradients = both_ways(loss, inputs, variables=layer.weights, has_aux=True)
+    before = layer.get_weights()
+    model.compile(keras.optimizers.SGD(0.1), "mse")
+    np.testing.assert_allclose(model.predict_on_batch(inputs), output, atol=1e-5)
+    model.train_on_batch(inputs, wanted)
+    for old, new, gradient in zip(before, layer.get_weights(), gradients[2:], strict=True):
+        np.testing.assert_allclose(new, old - 0.1 * numpy(gradient), rtol=1e-4, atol=1e-5)

@@ -11,7 +11,6 @@ from tests.layers.test_multi_head import draw
 from tfattn.layers.configs import copy_of
 
 B, T, S, D, H, HIDDEN = 2, 5, 7, 6, 3, 11
-IDS = np.array([[3, 5, 4, 0, 0], [1, 2, 4, 2, 0]])
 REAL = np.arange(S) < np.array([[7], [4]])
 
 
@@ -84,9 +83,8 @@ def assert_formula(block, wanted, *inputs, **call):
     np.testing.assert_array_equal(block(*inputs, **call), output)
 
 
-@pytest.mark.parametrize("norm_first", [False, True])
-@pytest.mark.parametrize("form", FORMS)
-def test_an_encoder_block_is_the_papers_formula(form, norm_first):
+@pytest.mark.parametrize(("form", "norm_first"), [("default", False), ("parts", True)])
+def test_encoder_block_equals_the_formula(form, norm_first):
     options = FORMS[form][0]()
     block = built(tfattn.TransformerEncoderBlock(norm_first=norm_first, **options), (B, T, D))
     x = draw(B, T, D)
@@ -96,7 +94,7 @@ def test_an_encoder_block_is_the_papers_formula(form, norm_first):
 
 
 @pytest.mark.parametrize("norm_first", [False, True])
-def test_a_decoder_block_is_the_papers_formula(norm_first):
+def test_decoder_block_equals_the_formula(norm_first):
     block = tfattn.TransformerDecoderBlock(H, HIDDEN, norm_first=norm_first)
     x, memory = draw(B, T, D), draw(B, S, 13, seed=1)
     built(block, x.shape, memory.shape)
@@ -106,7 +104,7 @@ def test_a_decoder_block_is_the_papers_formula(norm_first):
         assert_formula(block, wanted, x, memory, **padding)
 
 
-def test_a_decoder_block_without_a_memory_is_the_formula_without_its_attention():
+def test_decoder_block_without_memory_equals_the_formula():
     block = tfattn.TransformerDecoderBlock(norm_first=True, **other_parts())
     x, real = draw(B, T, D), np.arange(T) < np.array([[3], [5]])
     built(block, x.shape)
@@ -116,19 +114,10 @@ def test_a_decoder_block_without_a_memory_is_the_formula_without_its_attention()
     assert block.cross_attention is None and block.cross_attention_norm is None
 
 
-# `conformance/test_masks_on_their_way` tests the implicit masks of embeddings.
+# `conformance/test_masks` tests the implicit masks of embeddings.
 
 
-def test_the_callers_tensors_keep_their_masks():
-    embedding = keras.layers.Embedding(11, D, mask_zero=True)
-    block = tfattn.TransformerDecoderBlock(H, HIDDEN)
-    target, memory = embedding(IDS), embedding(IDS[::-1])
-    output = block(target, memory)
-    np.testing.assert_array_equal(memory._keras_mask, IDS[::-1] != 0)
-    np.testing.assert_array_equal(block(target, memory), output)
-
-
-def test_all_masks_of_an_encoder_block_join_by_and():
+def test_encoder_block_masks_of_every_argument_join_by_and():
     block, window = tfattn.TransformerEncoderBlock(H, HIDDEN), reference.window(3, T, T)
     real, lengths = (np.arange(T) < np.array([[n], [m]]) for n, m in ((3, 5), (5, 4)))
     call = {"mask": real, "attention_mask": window, "valid_lens": lengths.sum(-1)}
@@ -139,7 +128,7 @@ def test_all_masks_of_an_encoder_block_join_by_and():
     )
 
 
-def test_a_mask_over_the_memory_and_one_over_the_target_are_two_arguments():
+def test_decoder_block_masks_of_target_and_memory_are_apart():
     block = tfattn.TransformerDecoderBlock(H, HIDDEN)
     over_target, over_memory = np.eye(T, dtype=bool), np.arange(S) == np.arange(T)[:, None]
     _, own, cross = block(
@@ -155,9 +144,15 @@ def test_a_mask_over_the_memory_and_one_over_the_target_are_two_arguments():
         np.testing.assert_allclose(weights, np.broadcast_to(mask, weights.shape), rtol=2e-7, atol=0)
 
 
-@pytest.mark.parametrize("options", [{"dropout": 0.5}, {"attention_dropout": 0.5}], ids=str)
-@pytest.mark.parametrize("make", [tfattn.TransformerEncoderBlock, tfattn.TransformerDecoderBlock])
-def test_dropout_acts_in_training_alone(make, options):
+@pytest.mark.parametrize(
+    ("make", "options"),
+    [
+        (tfattn.TransformerEncoderBlock, {"dropout": 0.5}),
+        (tfattn.TransformerDecoderBlock, {"attention_dropout": 0.5}),
+    ],
+    ids=str,
+)
+def test_block_dropout_is_active_in_training_only(make, options):
     block, x = make(H, HIDDEN, seed=3, **options), draw(B, T, D)
     np.testing.assert_array_equal(block(x), block(x, training=False))
     assert np.any(block(x, training=True) != block(x, training=True))
@@ -175,7 +170,7 @@ def bounds(block):
     return found
 
 
-def test_linear_maps_begin_as_in_published_transformers():
+def test_decoder_block_initial_weights_have_glorots_bound():
     # Glorot's bound, times 1/√2 for query, key and value.
     block = tfattn.TransformerDecoderBlock(4, 96)
     block.build((None, None, 64), (None, None, 64))
@@ -185,7 +180,7 @@ def test_linear_maps_begin_as_in_published_transformers():
     assert len(bounds(block)) == 2 * 4 + 2
 
 
-def test_the_parts_passed_in_bring_their_initializers():
+def test_encoder_block_parts_passed_in_keep_their_initializers():
     attention = tfattn.MultiHeadAttention(2, 5, kernel_initializer="glorot_uniform")
     feed_forward = tfattn.PositionwiseFeedForward(HIDDEN, kernel_initializer="ones")
     block = tfattn.TransformerEncoderBlock(attention=attention, feed_forward=feed_forward)
@@ -227,7 +222,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_passed_in_stays_as_it_is_and_the_block_has_copies(kind):
+def test_block_copies_the_parts_passed_in(kind):
     cls, shapes = KINDS[kind]
     given = parts()
     names = ("attention", "feed_forward", "norm")
@@ -250,7 +245,7 @@ def test_what_is_passed_in_stays_as_it_is_and_the_block_has_copies(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_copy_of_a_block_is_a_new_block_with_another_name_and_seed(kind):
+def test_block_copy_has_its_own_weights_name_and_seed(kind):
     cls, shapes = KINDS[kind]
     for block in (cls(H, HIDDEN, dropout=0.3), cls(**parts(), norm_first=True)):
         block.build(*shapes)
@@ -281,24 +276,24 @@ class TwoMaps(keras.layers.Layer):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "feed_forward",
-    [keras.Sequential([keras.layers.Dense(5), keras.layers.Dense(D)]), TwoMaps()],
-    ids=lambda layer: type(layer).__name__,
-)
-def test_any_layer_serves_as_feed_forward_and_comes_back_from_a_file(feed_forward, tmp_path):
-    block = tfattn.TransformerEncoderBlock(H, feed_forward=feed_forward)
-    ids = keras.Input((None,), dtype="int32")
-    model = keras.Model(ids, block(keras.layers.Embedding(11, D, mask_zero=True)(ids)))
-    assert len(block.feed_forward.trainable_weights) == len(model.trainable_weights) - 1 - 8 - 4
-    np.testing.assert_array_equal(model(IDS)._keras_mask, IDS != 0)
+@pytest.mark.usefixtures("dense_path")
+def test_encoder_block_with_any_layer_as_feed_forward_comes_back_from_its_file(tmp_path):
+    sequence = keras.Sequential([keras.layers.Dense(5), keras.layers.Dense(D)])
+    given = [sequence, TwoMaps()]
+    blocks = [tfattn.TransformerEncoderBlock(H, feed_forward=layer) for layer in given]
+    ids, x = np.array([[3, 5, 4, 0, 0], [1, 2, 4, 2, 0]]), keras.Input((None,), dtype="int32")
+    embedded = keras.layers.Embedding(11, D, mask_zero=True)(x)
+    model = keras.Model(x, blocks[1](blocks[0](embedded)))
+    for block, layer in zip(blocks, given, strict=True):
+        weights = block.feed_forward.trainable_weights
+        assert len(weights) == len(block.trainable_weights) - 8 - 4 and not layer.built
+    np.testing.assert_array_equal(model(ids)._keras_mask, ids != 0)
     model.save(tmp_path / "model.keras")
     loaded = keras.models.load_model(tmp_path / "model.keras")
-    np.testing.assert_array_equal(loaded(IDS), model(IDS))
-    assert not feed_forward.built
+    np.testing.assert_array_equal(loaded(ids), model(ids))
 
 
-def test_a_norm_for_the_end_of_a_stack_is_as_the_blocks():
+def test_block_make_norm_gives_a_norm_like_its_own():
     given = tfattn.TransformerEncoderBlock(**parts())
     norm = given.make_norm("final_norm", "mixed_bfloat16")
     assert type(norm) is keras.layers.RMSNormalization and norm is not given.norm
@@ -308,9 +303,8 @@ def test_a_norm_for_the_end_of_a_stack_is_as_the_blocks():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("memory", [False, True])
-@pytest.mark.parametrize("norm_first", [False, True])
-def test_steps_are_the_call(norm_first, memory):
+@pytest.mark.parametrize(("norm_first", "memory"), [(True, False), (False, True)])
+def test_decoder_block_steps_equal_the_call(norm_first, memory):
     shapes = KINDS["decoder" if memory else "decoder without memory"][1]
     block = built(tfattn.TransformerDecoderBlock(norm_first=norm_first, **parts()), *shapes)
     x, *others = (draw(*shape, seed=i) for i, shape in enumerate(shapes))

@@ -23,11 +23,13 @@ def sigmoid(x):
 
 
 @pytest.mark.parametrize(
-    "activation, function",
-    [("relu", lambda x: np.maximum(x, 0)), (keras.activations.silu, lambda x: x * sigmoid(x))],
+    "activation, function, output_dim",
+    [
+        ("relu", lambda x: np.maximum(x, 0), None),
+        (keras.activations.silu, lambda x: x * sigmoid(x), 3),
+    ],
 )
-@pytest.mark.parametrize("output_dim", [None, 3])
-def test_the_network_is_two_linear_maps_with_a_function_between(output_dim, activation, function):
+def test_positionwise_feed_forward_equals_the_formula(output_dim, activation, function):
     layer = tfattn.PositionwiseFeedForward(HIDDEN, output_dim, activation=activation)
     x = draw(B, T, D)
     layer.build(x.shape)
@@ -44,7 +46,7 @@ def test_the_network_is_two_linear_maps_with_a_function_between(output_dim, acti
         ({"output_dim": 3, "use_bias": True, "activation": "sigmoid"}, sigmoid),
     ],
 )
-def test_the_gated_network_is_one_map_through_the_gate_of_another(options, function):
+def test_gated_feed_forward_equals_the_formula(options, function):
     layer, x = tfattn.GatedFeedForward(HIDDEN, **options), draw(B, T, D)
     layer.build(x.shape)
     weights = with_random_weights(layer)
@@ -58,7 +60,7 @@ NETWORKS = [tfattn.PositionwiseFeedForward, tfattn.GatedFeedForward]
 
 
 @pytest.mark.parametrize("network", NETWORKS)
-def test_the_maps_start_from_different_numbers(network):
+def test_feed_forward_maps_have_initial_weights_of_their_own(network):
     for initializer in ("glorot_uniform", keras.initializers.HeNormal()):
         layer = network(D, kernel_initializer=initializer)
         layer.build((B, T, D))
@@ -68,7 +70,7 @@ def test_the_maps_start_from_different_numbers(network):
 
 
 @pytest.mark.parametrize("network", NETWORKS)
-def test_inner_units_are_dropped_in_training_alone_and_the_mean_stays(network):
+def test_feed_forward_dropout_in_training_keeps_the_mean(network):
     layer, x = network(HIDDEN, dropout=0.5, seed=0), draw(1, 1, D)
     many = np.tile(x, (1, 20_000, 1))
     still = layer(many, training=False)
@@ -79,13 +81,13 @@ def test_inner_units_are_dropped_in_training_alone_and_the_mean_stays(network):
 
 
 @pytest.mark.parametrize("network", NETWORKS)
-def test_inputs_without_a_batch_are_refused(network):
+def test_feed_forward_inputs_without_a_batch_are_refused(network):
     message = r"FeedForward: `inputs` must have shape \(B, T, D\)\. Received: .*\(5,\)"
     with pytest.raises(ValueError, match=message):
         network(HIDDEN)(draw(5))
 
 
-def test_the_inputs_mask_passes_through():
+def test_feed_forward_and_add_norm_pass_the_mask_on():
     ids = np.array([[3, 5, 0, 0, 0], [1, 2, 4, 2, 0]])
     x = keras.layers.Embedding(7, D, mask_zero=True)(ids)
     outputs = [network(HIDDEN)(x) for network in NETWORKS]
@@ -110,7 +112,7 @@ NORMS = {
 
 @pytest.mark.parametrize("norm_first", [False, True])
 @pytest.mark.parametrize("name", NORMS)
-def test_the_sum_is_normalized_or_what_the_sublayer_is_given(name, norm_first):
+def test_add_norm_equals_the_formula(name, norm_first):
     norm, function = NORMS[name]
     layer = tfattn.AddNorm(norm_first=norm_first, norm=norm)
     x, sub = draw(B, T, D), draw(B, T, D, seed=2)
@@ -125,7 +127,7 @@ def test_the_sum_is_normalized_or_what_the_sublayer_is_given(name, norm_first):
     assert layer.norm.name == "norm" and (norm is None or not norm.built)
 
 
-def test_epsilon_is_added_to_the_variance():
+def test_add_norm_epsilon_is_added_to_the_variance():
     x = draw(B, T, D) * 1e-2
     layer = tfattn.AddNorm(epsilon=0.1)
     np.testing.assert_allclose(
@@ -134,7 +136,7 @@ def test_epsilon_is_added_to_the_variance():
 
 
 @pytest.mark.parametrize("norm_first", [False, True])
-def test_the_residual_is_never_dropped(norm_first):
+def test_add_norm_dropout_leaves_the_residual(norm_first):
     layer, x = tfattn.AddNorm(dropout=0.5, norm_first=norm_first, seed=0), draw(B, T, D) + 10.0
     layer.build(x.shape, x.shape)
     if norm_first:  # the sublayer's output is dropped or doubled, the residual is not
@@ -146,7 +148,7 @@ def test_the_residual_is_never_dropped(norm_first):
     assert np.any(layer(x, x, training=True) != layer(x, x, training=False))
 
 
-def test_a_constant_token_is_normalized_to_finite_numbers():
+def test_add_norm_of_a_constant_token_is_zero():
     x = np.full((1, 1, D), 3.0, "float16")
     output = tfattn.AddNorm(dtype="mixed_float16")(x, x)
     np.testing.assert_allclose(output, np.zeros((1, 1, D)), atol=2**-11)  # float16's

@@ -34,7 +34,7 @@ def regression(query, key, value, kernel="gaussian", bandwidth=1.0, mask=True):
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_the_layer_is_kernel_regression(kernel):
+def test_nadaraya_watson_equals_kernel_regression(kernel):
     query, key, value = draw(B, T, D), draw(B, S, D, seed=1), draw(B, S, V, seed=2)
     for bandwidth in (0.8, [0.9, 1.4, 2.2]):
         layer = tfattn.NadarayaWatson(kernel, bandwidth)
@@ -48,7 +48,7 @@ def test_the_layer_is_kernel_regression(kernel):
 
 
 @pytest.mark.parametrize("kernel", ["gaussian", "boxcar"])
-def test_leave_one_out_equals_the_tiled_copies_of_the_posts(kernel):
+def test_nadaraya_watson_leave_one_out_equals_tiled_copies(kernel):
     x, y = draw(S, D), draw(S, V, seed=1)
     layer = tfattn.NadarayaWatson(kernel, 1.7, leave_one_out=True)
     output, weights = layer(x[None], y[None], x[None], return_attention_scores=True)
@@ -60,7 +60,7 @@ def test_leave_one_out_equals_the_tiled_copies_of_the_posts(kernel):
     np.testing.assert_allclose(output[0], plain(x[:, None], values, keys)[:, 0], atol=1e-5)
 
 
-def test_leave_one_out_joins_the_other_masks_and_a_point_alone_has_nothing():
+def test_nadaraya_watson_leave_one_out_joins_the_other_masks():
     x, layer = draw(B, S, D), tfattn.NadarayaWatson(leave_one_out=True)
     call = {"valid_lens": np.array([4, 11]), "use_causal_mask": True}
     _, weights = layer(x, x, return_attention_scores=True, **call)
@@ -70,7 +70,7 @@ def test_leave_one_out_joins_the_other_masks_and_a_point_alone_has_nothing():
     assert not np.any(output) and not np.any(weights)
 
 
-def test_a_far_query_still_has_weights_that_sum_to_1():
+def test_nadaraya_watson_far_query_has_weights_that_sum_to_one():
     key = np.array([[[0.0], [1.0], [2.0]]], "float32")
     value = np.array([[[10.0], [20.0], [30.0]]], "float32")
     query = np.array([[[1e3], [-1e3], [1e9], [1.0]]], "float32")
@@ -84,7 +84,7 @@ def test_a_far_query_still_has_weights_that_sum_to_1():
 
 
 @pytest.mark.parametrize("kernel", ["boxcar", "epanechnikov", "triangular"])
-def test_a_compact_kernel_without_a_neighbor_gives_exactly_0(kernel):
+def test_nadaraya_watson_compact_kernel_without_neighbors_is_zero(kernel):
     key, value = draw(1, S, 1), 1 + draw(1, S, V)
     query = np.array([[[0.0], [5.0], [-1e9]]], "float32")
     layer = tfattn.NadarayaWatson(kernel, 1.5, trainable_bandwidth=True)
@@ -104,7 +104,7 @@ def test_a_compact_kernel_without_a_neighbor_gives_exactly_0(kernel):
 
 
 @pytest.mark.parametrize("kernel", ["gaussian", "epanechnikov", "triangular"])
-def test_the_bandwidths_gradient_is_the_slope_of_the_error(kernel):
+def test_nadaraya_watson_bandwidth_gradient_equals_the_slope(kernel):
     query, key, value = draw(1, T, D), draw(1, S, D, seed=1), draw(1, S, V, seed=2)
     layer = tfattn.NadarayaWatson(kernel, [1.1, 1.9, 2.7], trainable_bandwidth=True)
     layer(query, value, key)
@@ -119,36 +119,24 @@ def test_the_bandwidths_gradient_is_the_slope_of_the_error(kernel):
 
 
 @pytest.mark.slow
-def test_training_moves_the_bandwidth_toward_the_right_one():
-    x = np.linspace(0, 5, 53, dtype="float32").reshape(1, 53, 1)
-    inputs = keras.Input((53, 1))
-    layer = tfattn.NadarayaWatson(bandwidth=3.0, trainable_bandwidth=True, leave_one_out=True)
-    heights = np.sin(2 * x)
-    model = keras.Model(inputs, layer(inputs, as_tensor(heights), inputs))
-    model.compile(keras.optimizers.Adam(0.1), "mse")
-    history = model.fit(x, heights, epochs=41, verbose=0).history["loss"]
-    assert history[-1] < 0.05 * history[0]
-    assert 0 < numpy(layer.current_bandwidth()) < 0.5
-
-
-@pytest.mark.slow
 @pytest.mark.usefixtures("dense_path")
-def test_each_dimension_learns_a_bandwidth_of_its_own():
+def test_nadaraya_watson_trained_gives_each_dimension_its_bandwidth():
     x = np.random.default_rng(0).uniform(-1, 1, (1, 101, 2)).astype("float32")
-    heights = np.sin(3 * x[..., :1])
+    heights = np.sin(3 * x[..., :1])  # the second dimension tells nothing
     layer = tfattn.NadarayaWatson(
         bandwidth=[0.5, 0.5], trainable_bandwidth=True, leave_one_out=True
     )
     points = keras.Input((101, 2))
     model = keras.Model(points, layer(query=points, value=as_tensor(heights), key=points))
-    model.compile(keras.optimizers.Adam(0.2), "mean_squared_error")
-    model.fit(x, heights, epochs=23, verbose=0)
+    model.compile(keras.optimizers.Adam(0.2), "mean_squared_error", jit_compile=False)
+    history = model.fit(x, heights, epochs=23, verbose=0).history["loss"]
     telling, empty = numpy(layer.current_bandwidth())
-    assert telling < 0.4 and empty > 2 * telling
+    assert 0 < telling < 0.4 and empty > 2 * telling
+    assert history[-1] < 0.5 * history[0]
 
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])
-def test_huge_gradients_leave_the_bandwidth_positive_and_the_outputs_finite(sign):
+def test_nadaraya_watson_bandwidth_stays_positive_under_huge_gradients(sign):
     layer, x = (
         tfattn.NadarayaWatson(bandwidth=[0.5, 1.0, 2.0], trainable_bandwidth=True),
         draw(1, S, D),
@@ -165,14 +153,14 @@ def test_huge_gradients_leave_the_bandwidth_positive_and_the_outputs_finite(sign
         np.testing.assert_allclose(np.sum(weights, axis=-1), 1.0, atol=1e-5)
 
 
-def test_a_bandwidth_of_any_size_is_kept():
+def test_nadaraya_watson_bandwidth_of_any_size_is_kept():
     for bandwidth in (1e-6, 1e-3, 1.0, 50.0, 1e4, 1e9):
         layer = tfattn.NadarayaWatson(bandwidth=bandwidth)
         layer.build((1, T, D), (1, S, V), (1, S, D))
         np.testing.assert_allclose(layer.current_bandwidth(), bandwidth, rtol=1e-5)
 
 
-def test_far_from_the_origin_only_the_inputs_own_digits_are_lost():
+def test_nadaraya_watson_far_from_the_origin_loses_only_input_digits():
     # Steps of 1/64 around 4096 are exact in float32, so the inputs are not rounded; a point
     # divided by its bandwidth is rounded once, by at most 2^-24 of its size.
     grid = np.round(draw(1, S, D) * 64) / 64
@@ -186,7 +174,7 @@ def test_far_from_the_origin_only_the_inputs_own_digits_are_lost():
 
 
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
-def test_half_precision_keeps_points_far_from_the_origin_apart(policy):
+def test_nadaraya_watson_in_half_precision_keeps_far_points_apart(policy):
     x = np.linspace(2000.0, 2005.0, 51)[None, :, None]
     y = np.sin(x)
     expected = np.asarray(tfattn.NadarayaWatson(bandwidth=0.3)(x, y, x))

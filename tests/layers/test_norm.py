@@ -46,7 +46,7 @@ def assert_close(these, those, tolerance):
         pytest.param((2, 1, 3, D), "float64", 1e-8, marks=needs_float64),
     ],
 )
-def test_output_and_gradients_are_those_of_the_formula(shape, dtype, tolerance):
+def test_layer_normalization_and_gradients_equal_the_formula(shape, dtype, tolerance):
     x, upstream, layer = draw(*shape), draw(*shape, seed=3), made(dtype=dtype, shape=shape)
     arrays = [x, *layer.get_weights()]
 
@@ -59,7 +59,7 @@ def test_output_and_gradients_are_those_of_the_formula(shape, dtype, tolerance):
 
 @pytest.mark.slow
 @pytest.mark.tensorflow
-def test_a_graph_of_any_lengths_gives_the_same():
+def test_layer_normalization_in_a_graph_of_any_lengths_equals_eager():
     layer, unknown = made(), tf.TensorSpec((None, None, D))
     run = tf.function(
         lambda *x: both_ways(layer, *x), jit_compile=True, input_signature=[unknown, unknown]
@@ -72,7 +72,7 @@ def test_a_graph_of_any_lengths_gives_the_same():
 
 
 @pytest.mark.tensorflow
-def test_second_derivatives_are_right():
+def test_layer_normalization_second_derivatives_equal_the_formula():
     """Those of Keras's layer are not: TensorFlow's variance takes the mean for a constant."""
     x, direction, layer = (
         as_tensor(draw(B, T, D)),
@@ -103,7 +103,7 @@ def test_second_derivatives_are_right():
 
 
 @pytest.mark.parametrize("dtype, tolerance", [("mixed_float16", 4e-3), ("mixed_bfloat16", 3e-2)])
-def test_half_precision_has_its_statistics_in_float32(dtype, tolerance):
+def test_layer_normalization_in_half_precision_has_float32_statistics(dtype, tolerance):
     # The squares of the centered tokens overflow in float16; their mean has two digits in
     # bfloat16.
     x, upstream = 4000 + 300 * draw(B, T, D), draw(B, T, D, seed=3)
@@ -120,7 +120,7 @@ def test_half_precision_has_its_statistics_in_float32(dtype, tolerance):
 
 
 @pytest.mark.parametrize("dtype, tolerance", [("mixed_float16", 2e-3), ("mixed_bfloat16", 2e-2)])
-def test_keras_has_an_rms_norm_that_squares_in_float32(dtype, tolerance):
+def test_keras_rms_normalization_squares_in_float32(dtype, tolerance):
     """So there is none here: this is what it is relied on for."""
     layer = keras.layers.RMSNormalization(epsilon=1e-6, dtype=dtype)
     layer.build((B, T, D))
@@ -135,7 +135,7 @@ def test_keras_has_an_rms_norm_that_squares_in_float32(dtype, tolerance):
 @pytest.mark.parametrize(
     "options", [{}, {"scale": False}, {"center": False}, {"axis": 1}, {"axis": [1, 2]}], ids=str
 )
-def test_weights_and_output_are_those_of_keras_over_other_axes_too(options):
+def test_layer_normalization_over_any_axes_equals_keras(options):
     here, theirs = (
         kind(epsilon=EPSILON, **options)
         for kind in (LayerNormalization, keras.layers.LayerNormalization)
@@ -151,7 +151,7 @@ def test_weights_and_output_are_those_of_keras_over_other_axes_too(options):
 
 @pytest.mark.slow
 @pytest.mark.tensorflow
-def test_the_gradient_of_a_reloaded_graph_is_the_same(tmp_path):
+def test_layer_normalization_gradient_of_a_reloaded_graph_is_the_same(tmp_path):
     layer, module, x = made(), tf.Module(), as_tensor(draw(B, T, D), "float32")
     module.weights = [weight.value for weight in layer.weights]
     module.run = tf.function(lambda x: layer(x), input_signature=[tf.TensorSpec((None, None, D))])

@@ -1,4 +1,4 @@
-"""Parts of layers: their types, their seeds, who holds them, and padding that is broken."""
+"""Parts of layers: their types, their seeds, and who holds them."""
 
 import gc
 import json
@@ -6,18 +6,16 @@ import json
 import keras
 import numpy as np
 import pytest
-from keras import ops
 
 import tfattn
-from tests import reference
-from tests.helpers.tensors import both_ways, dtype_of, numpy, tf
+from tests.helpers.tensors import dtype_of, tf
 from tests.layers.test_multi_head import draw
 from tfattn import masks
 
 B, T, S, D = 2, 3, 7, 10
 
 
-def test_a_query_mask_changes_no_type_under_whichever_global_policy():
+def test_attention_query_mask_changes_no_dtype_under_a_global_policy():
     keras.config.set_dtype_policy("mixed_float16")
     try:
         layers = [tfattn.MultiHeadAttention(2, 3, dtype="float32"), tfattn.DotProductAttention()]
@@ -28,7 +26,7 @@ def test_a_query_mask_changes_no_type_under_whichever_global_policy():
     assert types == ["float32", "float16"]
 
 
-def test_integers_are_pooled_and_normalized_as_numbers():
+def test_attention_pools_integers_as_floats():
     query, values = np.zeros((1, 1, 1), "float32"), np.arange(7).reshape(1, 7, 1)
     for act in (tfattn.attend, tfattn.DotProductAttention(), tfattn.NadarayaWatson(bandwidth=1e6)):
         np.testing.assert_allclose(act(query, values), [[[3.0]]], rtol=1e-5)
@@ -37,7 +35,7 @@ def test_integers_are_pooled_and_normalized_as_numbers():
 
 
 @pytest.mark.slow
-def test_one_seed_drops_other_features_in_each_part():
+def test_transformer_with_one_seed_drops_other_features_in_each_part():
     model = tfattn.Transformer(
         11, num_layers=2, width=D, num_heads=2, hidden_dim=7, dropout=0.5, seed=1
     )
@@ -59,7 +57,7 @@ class Sharpened(tfattn.Score):
         self.power_initializer = keras.initializers.get(power_initializer)
 
 
-def test_a_layer_of_ones_own_has_a_config_of_its_arguments():
+def test_custom_score_config_has_its_arguments():
     layer = Sharpened(tfattn.DotProductScore(0.5), 3, "zeros", name="own")
     config = json.loads(json.dumps(layer.get_config()))
     again = Sharpened.from_config(config)
@@ -76,13 +74,13 @@ class Sharp(tfattn.DotProductAttention):
         super().__init__(scale=scale, name=name, dtype=dtype, trainable=trainable)
 
 
-def test_a_layer_with_fewer_arguments_than_its_base_has_a_config():
+def test_custom_attention_with_fewer_arguments_has_a_config():
     layer = Sharp(2.0, name="own")
     again = Sharp.from_config(layer.get_config())
     assert (again.scale, again.name) == (2.0, "own")
 
 
-def test_one_seed_trains_the_same_model_twice():
+def test_encoder_block_with_one_seed_computes_the_same_twice():
     outputs = []
     for _ in range(2):
         keras.utils.set_random_seed(1)
@@ -91,76 +89,13 @@ def test_one_seed_trains_the_same_model_twice():
     np.testing.assert_array_equal(*outputs)
 
 
-# NaN in a hidden token must be removed before the projections, whose gradients it would reach.
-
-# Masks that hide a key from all queries if there are more keys than queries: call and key.
-UNREACHED = {
-    "causal window": ({"attention_mask": masks.window(2), "use_causal_mask": True}, 2),
-    "segments": ({"attention_mask": masks.segments([[2, 2, 3]], [[1, 1, 2, 2, 3, 3, 3]])}, 1),
-    "never causal": ({"attention_mask": ~masks.causal()}, 4),
-}
-PROJECTING = {
-    "heads": lambda: tfattn.MultiHeadAttention(2, 4),
-    "streamed heads": lambda: tfattn.MultiHeadAttention(2, 4, flash_attention=True),
-    "sliding window": lambda: tfattn.MultiHeadAttention(2, 4, sliding_window=9),
-}
-
-
-@pytest.mark.parametrize(
-    ("name", "layer"),
-    [(n, "heads") for n in UNREACHED] + [("causal window", n) for n in list(PROJECTING)[1:]],
-)
-def test_a_key_that_no_query_reaches_is_in_no_gradient_of_the_projections(name, layer):
-    (call, place), layer = UNREACHED[name], PROJECTING[layer]()
-    query, value = draw(B, T, D), draw(B, S, D, seed=1)
-    layer.build(query.shape, value.shape)
-    results = []
-    for number in (0.0, np.nan):
-        value[:, place] = number
-        output, gradients = both_ways(
-            lambda query, value: layer(query, value, **call) ** 2,
-            [query, value],
-            variables=layer.trainable_weights,
-        )
-        results.append([output, *gradients])
-    for clean, found in zip(*results, strict=True):
-        np.testing.assert_array_equal(numpy(found), numpy(clean))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("norm_first", [False, True])
-def test_broken_padding_of_a_block_reaches_no_gradient_and_its_mask_travels_on(norm_first):
-    tokens, memory = draw(B, S, D), draw(B, T, D)
-    mask = reference.padding([5, 3], S)[:, 0]
-    tokens[~mask] = np.nan
-    encoder = tfattn.TransformerEncoderBlock(2, 7, norm_first=norm_first)
-    decoder = tfattn.TransformerDecoderBlock(2, 7, norm_first=norm_first)
-    for layer, call in (
-        (encoder, lambda: encoder(tokens, mask=mask)),
-        (decoder, lambda: decoder(tokens, memory, inputs_mask=mask)),
-        (decoder, lambda: decoder(memory, tokens, memory_mask=mask)),
-    ):
-
-        def squares(call=call):
-            output = call()
-            if output.shape[1] == S:
-                np.testing.assert_array_equal(output._keras_mask, mask)
-                output = ops.where(mask[..., None], output, 0.0)
-            return ops.sum(output**2)
-
-        call()
-        total, gradients = both_ways(squares, (), variables=layer.trainable_variables)
-        assert np.isfinite(total)
-        for gradient in gradients:
-            assert gradient is not None and np.isfinite(gradient).all()
-
-
 # Arguments of calls.
 
 
 @pytest.mark.tensorflow
 @pytest.mark.slow
-def test_axes_that_repeat_at_run_time_alone_broadcast():
+@pytest.mark.usefixtures("dense_path")
+def test_attention_mask_axes_repeated_at_run_time_broadcast():
     layer = tfattn.DotProductAttention()
     signature = [
         tf.TensorSpec((None, None, D)),
@@ -171,12 +106,16 @@ def test_axes_that_repeat_at_run_time_alone_broadcast():
     def run(x, mask, lengths):
         return layer(x, x, attention_mask=mask, valid_lens=lengths)
 
-    arguments = draw(B, S, D), reference.padding([5, 3], S), np.array([[4], [6]], "int32")
+    arguments = (
+        draw(B, S, D),
+        np.arange(S) < np.array([[[5]], [[3]]]),
+        np.array([[4], [6]], "int32"),
+    )
     found = tf.function(run, input_signature=signature)(*arguments)
     np.testing.assert_allclose(found, run(*arguments), atol=1e-6)
 
 
-def test_a_bool_bias_is_refused_and_a_list_is_taken():
+def test_attention_bool_bias_is_refused_and_a_list_is_taken():
     tokens = draw(1, 3, D)
     with pytest.raises(ValueError, match="`bias` must hold numbers.*a bool is a mask"):
         tfattn.DotProductAttention()(tokens, tokens, bias=np.eye(3, dtype=bool))
@@ -185,7 +124,7 @@ def test_a_bool_bias_is_refused_and_a_list_is_taken():
     )
 
 
-def test_a_symbolic_tensor_inside_of_a_mask_object_is_refused_with_the_way_out():
+def test_mask_object_with_a_symbolic_tensor_is_refused():
     tokens, lengths = keras.Input((None, D)), keras.Input((), dtype="int32")
     with pytest.raises(
         ValueError, match="`attention_mask` must hold no symbolic tensor.*`valid_lens`"
@@ -193,7 +132,7 @@ def test_a_symbolic_tensor_inside_of_a_mask_object_is_refused_with_the_way_out()
         tfattn.DotProductAttention()(tokens, tokens, attention_mask=masks.padding(lengths))
 
 
-def test_an_embedding_of_another_width_is_refused():
+def test_transformer_encoder_embedding_of_another_width_is_refused():
     with pytest.raises(
         ValueError, match="`embedding` must have `width`=8 features. Received: embedding=6"
     ):
@@ -247,7 +186,7 @@ def built_with(name, part):
 
 
 @pytest.mark.parametrize("name", HOLDERS)
-def test_layers_that_share_a_part_with_weights_are_not_saved_by_their_configs(name):
+def test_layers_that_share_a_part_with_weights_refuse_to_be_saved(name):
     argument, _, make_part = HOLDERS[name]
     part = make_part()
     first = built_with(name, part)
@@ -260,19 +199,6 @@ def test_layers_that_share_a_part_with_weights_are_not_saved_by_their_configs(na
     del first, other, layer
     gc.collect()
     keras.saving.serialize_keras_object(second)
-
-
-def of_two_layers(first, second):
-    inputs = keras.Input((None, D))
-    x = heads(positions=first, name="first")(inputs, inputs)
-    return keras.Model(inputs, heads(positions=second, name="second")(x, x))
-
-
-@pytest.mark.slow
-def test_a_functional_model_whose_layers_share_weights_of_a_part_is_not_saved(tmp_path):
-    model = of_two_layers(*[tfattn.RelativePositionBias()] * 2)
-    with pytest.raises(ValueError, match="`positions` must not be shared.*`second`"):
-        model.save(tmp_path / "model.keras")
 
 
 @keras.saving.register_keras_serializable("tests")
@@ -289,42 +215,32 @@ class Tied(keras.Model):
         return self.second(x, x)
 
 
-def assert_comes_back(model, folder):
-    tokens = draw(B, T, D)
-    model(tokens)
-    model.set_weights([draw(*w.shape, seed=i) for i, w in enumerate(model.weights)])
-    model.save(folder / "model.keras")
-    loaded = keras.models.load_model(folder / "model.keras")
-    np.testing.assert_array_equal(loaded(tokens), model(tokens))
-    return loaded
-
-
-@pytest.mark.slow
-def test_a_subclassed_model_that_shares_a_part_comes_back(tmp_path):
-    loaded = assert_comes_back(Tied(), tmp_path)
-    assert loaded.first.positions is loaded.second.positions
-
-
-@pytest.mark.slow
-def test_a_part_without_weights_serves_many_layers_and_their_file(tmp_path):
-    assert_comes_back(of_two_layers(*[tfattn.RotaryPositions()] * 2), tmp_path)
-
-
-@pytest.mark.slow
-def test_models_whose_layers_have_parts_come_back_and_are_cloned(tmp_path):
-    model = of_two_layers(tfattn.RelativePositionBias(), tfattn.RelativePositionBias())
-    assert_comes_back(model, tmp_path)
-    copy, tokens = keras.models.clone_model(model), draw(B, T, D)
-    copy.set_weights(model.get_weights())
-    np.testing.assert_array_equal(copy(tokens), model(tokens))
-
-
-def test_the_two_steps_of_a_pre_norm_residual_survive_a_functional_model_on_disk(tmp_path):
+def of_two_residuals():
     x = inputs = keras.Input((None, D))
     for _ in range(2):
         add_norm = tfattn.AddNorm(norm_first=True)
         x = add_norm(x, tfattn.PositionwiseFeedForward(7)(add_norm.pre_norm(x)))
-    assert_comes_back(keras.Model(inputs, x), tmp_path)
+    return keras.Model(inputs, x)
+
+
+def of_two_layers():
+    inputs, positions = keras.Input((None, D)), tfattn.RotaryPositions()
+    x = heads(positions=positions, name="first")(inputs, inputs)
+    return keras.Model(inputs, heads(positions=positions, name="second")(x, x))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("dense_path")
+@pytest.mark.parametrize("make", [of_two_residuals, of_two_layers, Tied])
+def test_model_that_shares_a_part_without_configs_comes_back_from_its_file(make, tmp_path):
+    model, tokens = make(), draw(B, T, D)
+    model(tokens)
+    model.set_weights([draw(*w.shape, seed=i) for i, w in enumerate(model.weights)])
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(loaded(tokens), model(tokens))
+    if make is Tied:
+        assert loaded.first.positions is loaded.second.positions
 
 
 # Freezing.
@@ -336,7 +252,6 @@ def frozen_score():
 
 BLOCK = {"num_heads": 2, "hidden_dim": 7}
 FROZEN = {
-    "a layer": (lambda: tfattn.MultiHeadAttention(2, 3, trainable=False), 0),
     "a block": (lambda: tfattn.TransformerEncoderBlock(**BLOCK, trainable=False), 0),
     "a part": (frozen_score, 8),
     "Keras's own": (
@@ -346,8 +261,10 @@ FROZEN = {
 }
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("dense_path")
 @pytest.mark.parametrize("name", FROZEN)
-def test_what_is_frozen_before_it_is_built_stays_so_in_clones_and_files(name, tmp_path):
+def test_layer_frozen_before_it_is_built_stays_so_in_clones_and_files(name, tmp_path):
     make, count = FROZEN[name]
     layer, inputs = make(), keras.Input((3, D))
     model = keras.Model(inputs, layer(inputs, inputs) if "block" not in name else layer(inputs))
@@ -360,7 +277,9 @@ def test_what_is_frozen_before_it_is_built_stays_so_in_clones_and_files(name, tm
         assert len(one.trainable_weights) == count and len(one.weights) > count
 
 
-def test_frozen_parts_of_a_model_stay_so_in_its_file(tmp_path):
+@pytest.mark.slow
+@pytest.mark.usefixtures("dense_path")
+def test_model_frozen_in_parts_stays_so_in_its_file(tmp_path):
     def made(**options):
         model = tfattn.CausalLM(11, 2, D, 2, 7, tie_embeddings=False, **options)
         assert model.trainable is options.get("trainable", True)

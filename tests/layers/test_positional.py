@@ -26,13 +26,13 @@ def encoded(length, width, **options):
 
 
 @pytest.mark.parametrize("width", [1, 2, 7, 12])
-def test_sinusoids_equal_the_formula_also_for_odd_widths(width):
+def test_sinusoidal_encoding_of_any_width_equals_the_formula(width):
     np.testing.assert_allclose(encoded(11, width), sinusoids(range(11), width), atol=2e-6)
     found = encoded(11, width, max_wavelength=50.0)
     np.testing.assert_allclose(found, sinusoids(range(11), width, 50.0), atol=2e-6)
 
 
-def test_far_positions_are_as_exact_as_float32_angles():
+def test_sinusoidal_encoding_far_positions_are_as_exact_as_float32_angles():
     # An angle in float32 has two rounding errors, of the frequency and of the product: together at
     # most the angle times 2^-23, which is 6e-4 at position 5000.
     error = np.abs(encoded(5001, 13) - sinusoids(range(5001), 13))
@@ -42,7 +42,7 @@ def test_far_positions_are_as_exact_as_float32_angles():
 
 @pytest.mark.slow
 @pytest.mark.tensorflow
-def test_tokens_one_by_one_get_what_the_whole_sequence_gets():
+def test_positional_encoding_of_single_tokens_equals_the_sequence():
     inputs = np.random.default_rng(0).normal(size=(2, 11, 7)).astype("float32")
     for layer in (
         tfattn.SinusoidalPositionalEncoding(input_scale=2.0),
@@ -60,7 +60,7 @@ def test_tokens_one_by_one_get_what_the_whole_sequence_gets():
             )
 
 
-def test_inputs_are_scaled_and_positions_are_not():
+def test_sinusoidal_encoding_scales_inputs_and_not_positions():
     inputs = np.random.default_rng(0).normal(size=(2, 5, 7)).astype("float32")
     layer = tfattn.SinusoidalPositionalEncoding(input_scale=3.0)
     np.testing.assert_allclose(layer(inputs), 3.0 * inputs + sinusoids(range(5), 7), atol=2e-6)
@@ -72,7 +72,7 @@ def test_inputs_are_scaled_and_positions_are_not():
     [13, np.int64(13), as_tensor(13), as_tensor([13, 13, 13]), np.array([0, 7, 23])],
     ids=["int", "NumPy int", "tensor ()", "tensor (B,)", "each row's own"],
 )
-def test_a_start_index_shifts_the_positions(start):
+def test_sinusoidal_encoding_start_index_shifts_positions(start):
     layer = tfattn.SinusoidalPositionalEncoding()
     output = layer(np.zeros((3, 5, 7), "float32"), start_index=start)
     for row, first in zip(output, np.broadcast_to(numpy(as_tensor(start)), 3), strict=True):
@@ -80,7 +80,7 @@ def test_a_start_index_shifts_the_positions(start):
 
 
 @pytest.mark.parametrize("policy, digit", [("mixed_bfloat16", 2**-8), ("mixed_float16", 2**-11)])
-def test_position_600_is_right_in_half_precision(policy, digit):
+def test_sinusoidal_encoding_position_600_is_right_in_half_precision(policy, digit):
     layer = tfattn.SinusoidalPositionalEncoding(dtype=policy)
     for output in (
         layer(np.zeros((1, 601, 13), "float32"))[:, -1:],
@@ -93,13 +93,13 @@ def test_position_600_is_right_in_half_precision(policy, digit):
 @pytest.mark.parametrize(
     "layer", [tfattn.SinusoidalPositionalEncoding(7**0.5), tfattn.LearnedPositionalEncoding(11)]
 )
-def test_an_embeddings_mask_passes_through(layer):
+def test_positional_encoding_passes_the_mask_on(layer):
     ids = np.array([[3, 5, 0, 0, 0], [1, 2, 4, 2, 0]])
     embedded = keras.layers.Embedding(11, 7, mask_zero=True)(ids)
     np.testing.assert_array_equal(layer(embedded)._keras_mask, ids != 0)
 
 
-def test_learned_positions_are_rows_of_a_table():
+def test_learned_encoding_adds_rows_of_its_table():
     layer = tfattn.LearnedPositionalEncoding(11, input_scale=2.0, initializer="ones")
     inputs = np.random.default_rng(0).normal(size=(3, 5, 7)).astype("float32")
     np.testing.assert_allclose(layer(inputs), 2 * inputs + 1, atol=1e-6)
@@ -112,7 +112,7 @@ def test_learned_positions_are_rows_of_a_table():
         np.testing.assert_allclose(found, 2 * inputs + rows, atol=1e-6)
 
 
-def test_learned_positions_start_small_and_train():
+def test_learned_encoding_starts_small_and_trains():
     layer = tfattn.LearnedPositionalEncoding(101)
     inputs = ops.zeros((2, 5, 17))
     layer(inputs)
@@ -125,7 +125,7 @@ def test_learned_positions_start_small_and_train():
     assert not gradient[5:].any()
 
 
-def test_a_position_beyond_the_table_is_refused_where_it_is_known():
+def test_learned_encoding_known_position_beyond_the_table_is_refused():
     layer, inputs = tfattn.LearnedPositionalEncoding(3), ops.zeros((2, 2, 5))
     with pytest.raises(ValueError, match="at most `max_length`=3 positions, .*inputs=4"):
         layer(inputs, start_index=np.array([0, 2]))
@@ -134,7 +134,7 @@ def test_a_position_beyond_the_table_is_refused_where_it_is_known():
 
 
 @pytest.mark.tensorflow
-def test_under_xla_a_position_beyond_the_table_is_nan():
+def test_learned_encoding_position_beyond_the_table_is_nan_under_xla():
     layer = tfattn.LearnedPositionalEncoding(3)
     layer.build((None, None, 2))
     spec = [tf.TensorSpec((1, None, 2), "float32"), tf.TensorSpec((), "int32")]

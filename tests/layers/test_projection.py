@@ -6,12 +6,12 @@ import pytest
 from keras import ops
 
 import tfattn
-from tests.helpers.processes import printed
 from tests.helpers.tensors import both_ways, dtype_of, numpy
 from tests.layers.test_multi_head import draw
 from tfattn.layers.attention.projection import from_heads, to_heads
 
 B, T, D, H, P = 2, 3, 11, 5, 7
+pytestmark = pytest.mark.usefixtures("dense_path")
 MAPS = ("query_dense", "key_dense", "value_dense", "output_dense")
 
 
@@ -30,7 +30,7 @@ def model_of(**options):
 
 
 @pytest.mark.parametrize("use_bias", [True, False])
-def test_a_map_computes_what_keras_einsum_does(use_bias):
+def test_heads_map_equals_keras_einsum_dense(use_bias):
     into = to_heads(H, P, use_bias, bias_initializer="random_normal", activation="sigmoid")
     out = from_heads((13, 3), use_bias, bias_initializer="random_normal")
     for layer, shape in ((into, (B, T, D)), (out, (B, T, H, P))):
@@ -45,7 +45,7 @@ def test_a_map_computes_what_keras_einsum_does(use_bias):
 
 
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
-def test_a_product_in_half_precision_is_summed_in_float32(policy):
+def test_heads_map_in_half_precision_sums_in_float32(policy):
     into, inputs = to_heads(H, P, dtype=policy), ops.cast(draw(B, T, 1024), policy[6:])
     output = numpy(ops.cast(into(inputs), "float32"))
     kernel = numpy(ops.cast(ops.cast(into.kernel, policy[6:]), "float32"))
@@ -58,7 +58,7 @@ def test_a_product_in_half_precision_is_summed_in_float32(policy):
 @pytest.mark.parametrize(
     "make", [lambda: keras.initializers.GlorotUniform(3), keras.initializers.Ones]
 )
-def test_first_weights_are_those_of_the_matrix(make):
+def test_heads_map_initial_weights_equal_those_of_the_matrix(make):
     for layer, shape, matrix in (
         (to_heads(H, P, kernel_initializer=make()), (None, None, D), (D, H * P)),
         (from_heads((13,), kernel_initializer=make()), (None, None, H, P), (H * P, 13)),
@@ -120,13 +120,13 @@ def test_lora_is_merged_into_files(tmp_path):
     assert not again.get_layer("heads").query_dense.lora_enabled
 
 
-# Quantization
+# Quantization; `conformance/test_saving` reads a quantized model in a fresh process.
 
 ignore_dense = pytest.mark.filterwarnings("ignore:.*does not have a `quantize` method")
 
 
 @pytest.mark.parametrize("mode", ["int8", "int4", "float8"])
-def test_quantized_maps_say_nearly_the_same(mode):
+def test_quantized_heads_maps_are_within_rounding(mode):
     tokens = draw(B, T, D)
     layer = layer_of(tokens, use_gate=True)
     before = np.asarray(layer(tokens, tokens))
@@ -147,29 +147,10 @@ def test_quantized_heads_of_one_feature_get_their_own_biases(tokens):
     np.testing.assert_allclose(layer(x, x), before, atol=0.03 * np.abs(before).max())
 
 
-FRESH = """
-import keras, numpy, tfattn
-
-model = keras.models.load_model("model.keras")
-numpy.save("output.npy", keras.ops.convert_to_numpy(model(numpy.load("tokens.npy"))))
-"""
-
-
-@pytest.mark.slow
-@ignore_dense
-def test_a_quantized_file_is_loaded_in_a_fresh_process(tmp_path):
-    model, tokens = model_of(use_gate=True), draw(B, T, D)
-    model.quantize("int8")
-    model.save(tmp_path / "model.keras")
-    np.save(tmp_path / "tokens.npy", tokens)
-    printed("-c", FRESH, folder=tmp_path, warm=True)
-    np.testing.assert_array_equal(np.load(tmp_path / "output.npy"), model(tokens))
-
-
 @pytest.mark.slow
 @ignore_dense
 @pytest.mark.parametrize("mode", ["int4", "float8"])
-def test_a_quantized_model_is_loaded_from_its_file_and_from_its_weights(mode, tmp_path):
+def test_quantized_model_is_loaded_from_its_file_and_weights(mode, tmp_path):
     model, tokens = model_of(use_gate=True), draw(B, T, D)
     model.quantize(mode)
     again = loaded(model, tmp_path)
@@ -188,7 +169,7 @@ def test_a_quantized_model_is_loaded_from_its_file_and_from_its_weights(mode, tm
 
 @pytest.mark.slow
 @ignore_dense
-def test_weights_that_were_quantized_alone_come_back_so(tmp_path):
+def test_quantized_weights_without_inputs_come_back_from_a_file(tmp_path):
     quantization = pytest.importorskip("keras.quantizers")
     if not hasattr(quantization, "Int8QuantizationConfig"):
         pytest.skip("Keras has no Int8QuantizationConfig before 3.13")
@@ -208,7 +189,7 @@ def policies_of(layer):
 
 
 @pytest.mark.slow
-def test_each_map_has_the_policy_of_its_name(tmp_path):
+def test_dtype_policy_map_gives_each_heads_map_its_policy(tmp_path):
     int8 = keras.dtype_policies.QuantizedDTypePolicy("int8", "float32")
     policies = keras.dtype_policies.DTypePolicyMap("float32")
     policies["heads/query"] = int8
@@ -240,7 +221,7 @@ def policies_without_a_default():
 
 
 @pytest.mark.slow
-def test_policies_of_a_map_without_a_default_come_back_from_a_file(tmp_path):
+def test_dtype_policy_map_without_a_default_comes_back_from_a_file(tmp_path):
     policies = policies_without_a_default()
     model, tokens = model_of(dtype=policies), draw(B, T, D)
     policies.get_config()  # in which Keras removes the policies' names
@@ -251,7 +232,7 @@ def test_policies_of_a_map_without_a_default_come_back_from_a_file(tmp_path):
         np.testing.assert_array_equal(model(tokens), expected)
 
 
-def test_a_layer_under_such_a_map_keeps_its_own_default():
+def test_dtype_policy_map_without_a_default_keeps_the_layers_own():
     keras.config.set_dtype_policy("mixed_bfloat16")
     try:
         config = layer_of(draw(B, T, D), dtype=keras.dtype_policies.DTypePolicyMap()).get_config()
@@ -261,7 +242,7 @@ def test_a_layer_under_such_a_map_keeps_its_own_default():
     assert dtype_of(layer(draw(B, T, D), draw(B, T, D))) == "bfloat16"
 
 
-def test_keras_still_takes_the_names_of_policies_whose_map_has_no_default(tmp_path):
+def test_keras_dtype_policy_map_without_a_default_still_loses_names(tmp_path):
     inputs, policies = keras.Input((None, D)), policies_without_a_default()
     outputs = keras.layers.MultiHeadAttention(2, 3, dtype=policies, name="heads")(inputs, inputs)
     again = loaded(keras.Model(inputs, outputs), tmp_path)
@@ -269,7 +250,7 @@ def test_keras_still_takes_the_names_of_policies_whose_map_has_no_default(tmp_pa
     assert lost == "float32", "Keras is mended: row 34 of docs/field-notes.md can go"
 
 
-def test_a_map_under_a_policy_map_can_be_quantized():
+def test_heads_map_under_a_policy_map_can_be_quantized():
     tokens = draw(B, T, D)
     layer = layer_of(tokens, dtype=keras.dtype_policies.DTypePolicyMap("float32"))
     before = np.asarray(layer(tokens, tokens))

@@ -18,7 +18,8 @@ def model_of_two_layers():
 
 
 @pytest.mark.slow
-def test_weights_of_a_functional_model_come_by_layer_and_change_no_output():
+@pytest.mark.usefixtures("dense_path")
+def test_attention_weights_of_a_loaded_model_come_by_layer_and_change_no_output(tmp_path):
     model = model_of_two_layers()
     before = model(INPUTS)
     weights = tfattn.attention_weights(model, INPUTS)
@@ -29,25 +30,20 @@ def test_weights_of_a_functional_model_come_by_layer_and_change_no_output():
     for w in weights.values():
         np.testing.assert_allclose(w.sum(-1), 1.0, rtol=1e-5)
     np.testing.assert_array_equal(before, model(INPUTS))
-
-
-@pytest.mark.slow
-def test_weights_of_a_loaded_model_are_the_same(tmp_path):
-    model = model_of_two_layers()
     model.save(tmp_path / "model.keras")
     loaded = tfattn.attention_weights(keras.models.load_model(tmp_path / "model.keras"), INPUTS)
-    for name, weights in tfattn.attention_weights(model, INPUTS).items():
-        np.testing.assert_array_equal(loaded[name], weights)
+    for name, array in weights.items():
+        np.testing.assert_array_equal(loaded[name], array)
 
 
-def test_layer_that_is_called_twice_appears_twice():
+def test_attention_weights_of_a_layer_called_twice_appear_twice():
     layer = tfattn.DotProductAttention(name="shared")
     tokens = keras.Input((None, 5))
     model = keras.Model(tokens, layer(layer(tokens, tokens), tokens))
     assert list(tfattn.attention_weights(model, draw(2, 3, 5))) == ["shared", "shared:1"]
 
 
-def test_nothing_is_collected_outside_of_the_call():
+def test_attention_weights_outside_of_the_call_are_not_collected():
     layer = tfattn.DotProductAttention(name="alone")
     tfattn.attention_weights(layer, draw(1, 2, 3), draw(1, 2, 3))
     assert layer(draw(1, 2, 3), draw(1, 2, 3)).shape == (1, 2, 3)

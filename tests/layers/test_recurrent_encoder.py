@@ -27,7 +27,7 @@ from tests.helpers.tensors import both_ways, numpy
     "cell, bidirectional, num_layers",
     [("gru", False, 1), ("gru", True, 2), ("lstm", False, 2), ("lstm", True, 1)],
 )
-def test_encoder_equals_the_oracle_that_knows_no_padding(cell, bidirectional, num_layers):
+def test_recurrent_encoder_equals_the_oracle_without_padding(cell, bidirectional, num_layers):
     layer = encoder(cell=CELLS[cell], bidirectional=bidirectional, num_layers=num_layers)
     ids = sentences()
     outputs, finals = layer(ids, return_state=True)
@@ -42,13 +42,13 @@ def test_encoder_equals_the_oracle_that_knows_no_padding(cell, bidirectional, nu
         )
 
 
-def test_the_decoders_outputs_carry_the_mask_of_the_ids():
+def test_recurrent_decoder_outputs_carry_the_mask_of_the_ids():
     written, _, _ = decoder()(sentences(T), memories()[0], **WHOLE)
     np.testing.assert_array_equal(written._keras_mask, sentences(T) != 0)
 
 
 @pytest.mark.parametrize("name", ["GRU", "LSTM", "SimpleRNN"])
-def test_encoder_equals_keras_own_layer_with_the_same_weights(name):
+def test_recurrent_encoder_equals_keras_layer_of_the_same_weights(name):
     layer = encoder(cell=getattr(keras.layers, f"{name}Cell"))
     peer = getattr(keras.layers, name)(UNITS, return_sequences=True, return_state=True)
     embedded, real = layer.embedding(sentences()), sentences() != 0
@@ -65,7 +65,7 @@ def test_encoder_equals_keras_own_layer_with_the_same_weights(name):
 
 
 @pytest.mark.slow
-def test_what_the_embedding_holds_for_padding_reaches_no_output_and_no_gradient():
+def test_recurrent_encoder_nan_embedding_of_padding_changes_nothing():
     layer = encoder(cell=keras.layers.LSTMCell, bidirectional=True)
     table = layer.embedding.embeddings
 
@@ -87,7 +87,7 @@ def test_what_the_embedding_holds_for_padding_reaches_no_output_and_no_gradient(
             np.testing.assert_array_equal(got, same)
 
 
-def test_a_sentence_of_padding_alone_ends_where_it_began():
+def test_recurrent_encoder_of_padding_alone_is_zero():
     outputs, [[final]] = encoder()(np.zeros((2, S), "int32"), return_state=True)
     np.testing.assert_array_equal(outputs, 0.0)
     np.testing.assert_array_equal(final, 0.0)

@@ -57,9 +57,8 @@ ANY_WIDTH = {
 }
 
 
-@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("name", SAME_WIDTH | ANY_WIDTH)
-def test_scores_and_attention_equal_the_oracle(name):
+def test_score_alone_and_in_attention_equals_the_oracle(name):
     layer = (SAME_WIDTH | ANY_WIDTH)[name]()
     query, key, value = (
         draw(B, T, D),
@@ -80,18 +79,18 @@ def test_scores_and_attention_equal_the_oracle(name):
     np.testing.assert_allclose(output, pooled, atol=1e-4)
 
 
-def test_scaled_dot_product_of_unit_variance_has_variance_one():
+def test_dot_product_score_of_unit_variance_has_variance_one():
     query, key = draw(1, 200, 64), draw(1, 200, 64, seed=1)
     assert 0.95 < np.var(tfattn.DotProductScore()(query, key)) < 1.05
     assert 60 < np.var(tfattn.DotProductScore(scale=1.0)(query, key)) < 68
 
 
-def test_cosine_of_a_zero_vector_is_zero():
+def test_cosine_score_of_a_zero_vector_is_zero():
     scores = tfattn.CosineScore()(np.zeros((1, 1, D), "float32"), draw(1, S, D))
     np.testing.assert_array_equal(scores, np.zeros((1, 1, S)))
 
 
-def test_each_head_learns_a_temperature_of_its_own():
+def test_cosine_score_temperature_is_one_per_head():
     layer = tfattn.CosineScore(0.5, trainable_temperature=True)
     query, key = draw(B, 3, T, D), draw(B, 1, S, D, seed=1)
     layer(query, key)
@@ -102,7 +101,7 @@ def test_each_head_learns_a_temperature_of_its_own():
     np.testing.assert_allclose(layer(query, key), expected, 1e-4, 1e-5)
 
 
-def test_a_normalized_dot_product_does_not_depend_on_the_length_of_its_vectors():
+def test_normalized_dot_product_score_ignores_the_length_of_vectors():
     layer = tfattn.NormalizedDotProductScore(epsilon=1e-12)
     query, key = draw(B, T, D), draw(B, S, D, seed=1)
     plain = layer(query, key)
@@ -111,7 +110,7 @@ def test_a_normalized_dot_product_does_not_depend_on_the_length_of_its_vectors()
     np.testing.assert_array_equal(layer(0 * query, key), 0 * plain)
 
 
-def test_a_soft_cap_keeps_a_key_that_its_score_hides():
+def test_soft_cap_score_hides_a_key_that_its_score_hides():
     layer = tfattn.Attention(tfattn.SoftCapScore(2.0, tfattn.KernelScore("boxcar")))
     query, key = np.zeros((1, 1, 1), "float32"), np.array([[[0.5], [3.0]]], "float32")
     _, weights = layer(query, key, return_attention_scores=True)
@@ -120,7 +119,7 @@ def test_a_soft_cap_keeps_a_key_that_its_score_hides():
 
 @pytest.mark.parametrize("dtype", ["mixed_float16", "mixed_bfloat16"])
 @pytest.mark.parametrize("name", ["soft cap", "normalized dot", "learned cosine"])
-def test_half_precision_keeps_its_digits(name, dtype):
+def test_score_in_half_precision_keeps_its_digits(name, dtype):
     plain = SAME_WIDTH[name]()
     layer = type(plain).from_config({**plain.get_config(), "dtype": dtype})
     query, key = draw(B, T, D), draw(B, S, D, seed=1)
@@ -131,35 +130,7 @@ def test_half_precision_keeps_its_digits(name, dtype):
     np.testing.assert_allclose(keras.ops.cast(scores, "float32"), expected, atol=tolerance)
 
 
-def test_the_example_of_the_book_gives_the_means_of_equal_keys():
-    value = np.tile(np.arange(40, dtype="float32").reshape(1, 10, 4), (2, 1, 1))
-    expected = [[[2, 3, 4, 5]], [[10, 11, 12, 13]]]
-    additive = tfattn.AdditiveAttention(units=8, dropout=0.1)
-    output, weights = additive(
-        draw(2, 1, 20),
-        value,
-        np.ones((2, 10, 2), "float32"),
-        valid_lens=np.array([2, 6]),
-        return_attention_scores=True,
-    )
-    np.testing.assert_allclose(output, expected, rtol=1e-5)
-    np.testing.assert_allclose(weights[0, 0], [1 / 2] * 2 + [0] * 8, rtol=1e-5)
-    np.testing.assert_allclose(weights[1, 0], [1 / 6] * 6 + [0] * 4, rtol=1e-5)
-    dot = tfattn.DotProductAttention(dropout=0.5)
-    output = dot(draw(2, 1, 2), value, np.ones((2, 10, 2), "float32"), valid_lens=np.array([2, 6]))
-    np.testing.assert_allclose(output, expected, rtol=1e-5)
-
-
-def test_weighted_means_of_batched_products():
-    output = tfattn.attend(
-        np.zeros((2, 1, 3), "float32"),
-        np.arange(20, dtype="float32").reshape(2, 10, 1),
-        key=np.ones((2, 10, 3), "float32"),
-    )
-    np.testing.assert_allclose(output[:, 0, 0], [4.5, 14.5], rtol=1e-6)
-
-
-def test_walk_through_by_hand():
+def test_dot_product_attention_equals_the_walk_through_by_hand():
     tokens = np.array([[[1, 0, 1, 0], [0, 2, 0, 2], [1, 1, 1, 1]]], "float32")
     w_key = np.array([[0, 0, 1], [1, 1, 0], [0, 1, 0], [1, 1, 0]], "float32")
     w_query = np.array([[1, 0, 1], [1, 0, 0], [0, 0, 1], [0, 1, 1]], "float32")
@@ -177,7 +148,7 @@ def test_walk_through_by_hand():
     np.testing.assert_allclose(output[0, 0], [1.9366, 6.6831, 1.5951], atol=5e-5)
 
 
-def test_initial_weights_of_heads_differ_and_have_the_matrix_bound():
+def test_additive_score_initial_weights_of_heads_differ():
     layer = tfattn.AdditiveScore(units=200)
     layer.build((None, 3, None, 100), (None, 3, None, 100))
     kernel = numpy(layer.query_kernel)
@@ -186,10 +157,16 @@ def test_initial_weights_of_heads_differ_and_have_the_matrix_bound():
     assert 0.99 < np.abs(kernel).max() / np.sqrt(6 / 300) < 1.001
 
 
-@pytest.mark.parametrize("path", ["dense", "streamed"])
-@pytest.mark.parametrize("groups", [1, 2])
-@pytest.mark.parametrize("name", ANY_WIDTH)
-def test_matrices_of_one_head_are_read_as_those_of_several(name, groups, path):
+@pytest.mark.parametrize(
+    ("name", "groups", "path"),
+    [
+        (name, groups, path)
+        for name in ("additive", "bilinear")
+        for groups, path in ((1, "dense"), (2, "streamed"))
+    ]
+    + [("soft cap of additive", 1, "streamed")],
+)
+def test_score_matrices_of_each_head_equal_the_oracle(name, groups, path):
     """Beside an axis of 1, oneDNN reads a matrix that is repeated over the batch beyond its end."""
     heads, batch = 2, 13
     layer = tfattn.MultiHeadAttention(
@@ -217,8 +194,8 @@ def test_matrices_of_one_head_are_read_as_those_of_several(name, groups, path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ANY_WIDTH)
-def test_a_single_head_has_its_matrices(name):
+@pytest.mark.parametrize("name", ["additive", "bilinear"])
+def test_score_of_a_single_head_equals_rows_one_by_one(name):
     layer = tfattn.MultiHeadAttention(1, D, score=ANY_WIDTH[name]())
     tokens = draw(13, S, 3)
     found = numpy(layer(tokens, tokens))
@@ -226,14 +203,14 @@ def test_a_single_head_has_its_matrices(name):
     np.testing.assert_allclose(found, one_by_one, rtol=1e-5, atol=1e-6)
 
 
-def test_config_of_a_built_score_fits_any_other_width():
+def test_score_config_once_built_fits_any_other_width():
     layer = tfattn.Attention(tfattn.AdditiveScore(units=U))
     layer(draw(B, T, D), draw(B, S, K))
     copy = tfattn.Attention.from_config(layer.get_config())
     assert copy(draw(B, T, K), draw(B, S, D)).shape == (B, T, D)
 
 
-def test_kernel_of_ones_own_survives_a_config():
+def test_kernel_score_custom_kernel_survives_its_config():
     @keras.saving.register_keras_serializable("tests")
     def cauchy(squared):
         return -keras.ops.log1p(squared)

@@ -9,7 +9,7 @@ from keras import ops
 
 import tfattn
 from tests.helpers.searches import eagerly
-from tests.helpers.tensors import as_tensor, floatx, numpy, tf
+from tests.helpers.tensors import BACKEND, as_tensor, floatx, numpy, tf
 
 V, WIDTH, HEADS, HIDDEN = 13, 10, 5, 14
 B, T, L = 3, 7, 11
@@ -24,6 +24,12 @@ def small(**options):
     rng = np.random.default_rng(7)
     model.set_weights([rng.normal(size=w.shape) * 0.5 for w in model.get_weights()])
     return model
+
+
+@functools.cache
+def shallow():
+    """One layer, for tests that leave the model as it is."""
+    return small(num_layers=1)
 
 
 def texts(seed=0):
@@ -42,7 +48,7 @@ def begun(ids):
 
 
 @pytest.mark.slow
-def test_class_weights_are_refused_for_ids():
+def test_language_model_refuses_class_weights():
     model, ids = small(), texts()
     model.compile("sgd", tfattn.MaskedCrossentropy())
     for train in (model.fit, model.train_on_batch):
@@ -52,7 +58,8 @@ def test_class_weights_are_refused_for_ids():
             train(ids, ids, class_weight={4: 2.0})
 
 
-def test_a_token_sees_those_up_to_it_and_no_padding():
+@pytest.mark.slow
+def test_language_model_token_sees_those_up_to_it_and_no_padding():
     model, ids = small(tie_embeddings=False), texts()
     wanted = numpy(model(ids))
     for t in range(1, T):
@@ -65,7 +72,7 @@ def test_a_token_sees_those_up_to_it_and_no_padding():
     np.testing.assert_allclose(alone[0], wanted[0, :4], atol=1e-5)
 
 
-def test_it_is_the_decoder_of_a_transformer_without_the_attention_over_a_memory():
+def test_language_model_is_a_decoder_without_attention_over_a_memory():
     model = small()
     names = {w.path.split("/", 1)[1] for w in model.weights}
     assert not any("cross_attention" in name for name in names)
@@ -75,7 +82,7 @@ def test_it_is_the_decoder_of_a_transformer_without_the_attention_over_a_memory(
 
 
 @pytest.mark.slow
-def test_tied_embeddings_are_the_output_projection():
+def test_language_model_with_tied_embeddings_projects_by_them():
     model, ids = small(), texts()
     x = numpy(model.decoder(ids))
     table = model.decoder.embedding.get_weights()[0]
@@ -84,7 +91,7 @@ def test_tied_embeddings_are_the_output_projection():
 
 
 @pytest.mark.slow
-def test_a_decoder_that_was_built_without_a_memory_takes_none():
+def test_decoder_built_without_a_memory_takes_none():
     decoder = tfattn.TransformerDecoder(V, 1, WIDTH, HEADS, HIDDEN)
     ids, memory = texts(), np.ones((B, 5, WIDTH), "float32")
     decoder(ids)
@@ -111,7 +118,7 @@ def run(model, ids, state):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("max_length", [None, L])
-def test_steps_are_the_whole_call_and_no_other_token_can_follow_where_a_prompt_has_one(max_length):
+def test_language_model_steps_are_its_call_and_follow_the_prompt(max_length):
     model, ids = small(), texts()
     whole = numpy(model(begun(ids)))[:, :T]
     logits = run(model, ids, model.encode(np.zeros((B, 0), int), max_length))
@@ -124,7 +131,7 @@ def test_steps_are_the_whole_call_and_no_other_token_can_follow_where_a_prompt_h
 
 
 @pytest.mark.slow
-def test_a_step_leaves_the_prompt_as_the_same_object():
+def test_language_model_step_leaves_the_prompt_as_the_same_object():
     model = small()
     state = model.encode(texts(), max_length=L)
     _, after = model.step(begun(texts()), 0, state)
@@ -146,25 +153,31 @@ SEARCHES = {
 }
 
 
+def searched(name, model, prompts, max_length, **options):
+    """The first hypothesis of each row."""
+    with eagerly():
+        state = model.encode(prompts, max_length)
+        return numpy(SEARCHES[name](**options)(model.step, state, len(prompts), max_length))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["beam", "sample"])
-def test_prompts_of_several_lengths_are_each_gone_on_from_as_if_alone(name):
-    model, prompts = small(num_layers=1), texts()
-    written = numpy(SEARCHES[name]()(model.step, model.encode(prompts, L), B, L))
+def test_language_model_goes_on_from_prompts_of_several_lengths_as_alone(name):
+    model, prompts = shallow(), texts()
+    written = searched(name, model, prompts, L)
     assert len(np.unique(written, axis=0)) == B
-    np.testing.assert_array_equal(written[:, :T][prompts != 0], prompts[prompts != 0])
     for row in range(B):
-        alone = SEARCHES[name]()(model.step, model.encode(prompts[row : row + 1], L), 1, L)
+        alone = searched(name, model, prompts[row : row + 1], L)
         np.testing.assert_array_equal(alone[0], written[row])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SEARCHES)
-def test_rules_see_a_prompt_and_leave_it_as_it_is(name):
-    model, prompts = small(num_layers=1), texts()
+def test_language_model_rules_see_the_prompt_and_leave_it(name):
+    model, prompts = shallow(), texts()
     prompts[1] = 5, 6, 5, 6, 5, 6, 7
     own = [tfattn.rules.NoRepeatNgrams(2), tfattn.rules.ForbiddenTokens([7])]
-    written = numpy(SEARCHES[name](rules=own)(model.step, model.encode(prompts, L), B, L))
+    written = searched(name, model, prompts, L, rules=own)
     np.testing.assert_array_equal(written[:, :T][prompts != 0], prompts[prompts != 0])
     for row, prompt in zip(written.tolist(), prompts, strict=True):
         count = np.count_nonzero(prompt)
@@ -174,60 +187,53 @@ def test_rules_see_a_prompt_and_leave_it_as_it_is(name):
         assert not {*bigrams[: count - 1]} & {*bigrams[count - 1 :]}
 
 
-PROMPTS = {
-    "an end inside": [[4, END, 5, 6], [5, END, END, 4]],
-    "padding before": [[0, 0, 8, 9], [0, 4, 5, 6]],
-    "padding between": [[4, 0, 8, 0], [4, 0, 0, 5]],
-}
+PROMPTS = np.array(
+    [
+        [4, END, 5, 6],  # an end inside
+        [5, END, END, 4],
+        [0, 0, 8, 9],  # padding before
+        [0, 4, 5, 6],
+        [4, 0, 8, 0],  # padding between
+        [4, 0, 0, 5],
+        [4, 5, 6, END],  # it has ended
+    ]
+)
 
 
-@pytest.mark.parametrize("kind", PROMPTS)
+@pytest.mark.slow
 @pytest.mark.parametrize("search", [*SEARCHES, "stream", "pooled stream"])
-def test_what_is_written_begins_with_the_prompt(search, kind):
-    model, prompts = small(num_layers=1), np.array(PROMPTS[kind])
-    known = [[token for token in row if token] for row in prompts.tolist()]
-    alone = np.array([row + [0] * (4 - len(row)) for row in known])
-    with eagerly():
-        if "stream" in search:
-            own = (
-                tfattn.GreedySearch() if search == "stream" else tfattn.decoding.PooledBeamSearch()
-            )
-            run = functools.partial(own.stream, model.step, max_length=8)
-            written = [[*run(model.encode(prompts[row : row + 1], 8))] for row in range(2)]
-        else:
-            written = numpy(SEARCHES[search]()(model.step, model.encode(prompts, 8), 2, 8)).tolist()
-            again = numpy(SEARCHES[search]()(model.step, model.encode(alone, 8), 2, 8)).tolist()
-            assert written == again
-    for row, prompt in zip(written, known, strict=True):
-        assert row[: len(prompt)] == prompt and len([token for token in row if token]) > len(prompt)
+def test_language_model_writes_the_prompt_first(search):
+    model, rows = shallow(), PROMPTS
+    if "stream" in search:
+        rows = PROMPTS[::2]
+        own = tfattn.GreedySearch() if search == "stream" else tfattn.decoding.PooledBeamSearch()
+        with eagerly():
+            written = [
+                [*own.stream(model.step, model.encode(row[None], 8), max_length=8)] for row in rows
+            ]
+        written = [row + [0] * (8 - len(row)) for row in written]
+    else:
+        written = searched(search, model, rows, 8).tolist()
+        alone = np.array([[*row[row != 0], *row[row == 0]] for row in rows])
+        assert written == searched(search, model, alone, 8).tolist()
+        # Prompts of the maximum length are all that is written.
+        np.testing.assert_array_equal(searched(search, model, rows[:2], 4), rows[:2])
+    for row, prompt in zip(written, rows, strict=True):
+        known = prompt[prompt != 0].tolist()
+        assert row[: len(known)] == known
+        assert any(row[len(known) :]) == (prompt[-1] != END)
 
 
-def test_a_prompt_that_has_ended_stays_as_it_is():
-    with eagerly():
-        state = small(num_layers=1).encode([[4, 5, END], [4, 5, 6]], 6)
-        model = small(num_layers=1)
-        written = numpy(tfattn.GreedySearch()(model.step, state, 2, 6))
-    assert written[0].tolist() == [4, 5, END, 0, 0, 0]
-
-
-@pytest.mark.parametrize("name", SEARCHES)
-def test_a_prompt_of_the_maximum_length_stays_as_it_is(name):
-    model, prompts = small(num_layers=1), np.array([[4, END, 5], [6, 5, 4]])
-    with eagerly():
-        written = numpy(SEARCHES[name]()(model.step, model.encode(prompts, 3), 2, 3))
-    np.testing.assert_array_equal(written, prompts)
-
-
-def test_a_prompt_is_continued_with_another_floatx():
-    with floatx("float64"), eagerly():
-        model = small(num_layers=1, dtype="float32")
-        written = numpy(tfattn.GreedySearch()(model.step, model.encode([[4, 5]], 4), 1, 4))
+@pytest.mark.slow
+def test_language_model_continues_a_prompt_with_another_floatx():
+    with floatx("float64"):
+        written = searched("greedy", small(num_layers=1, dtype="float32"), np.array([[4, 5]]), 4)
     assert written[0, :2].tolist() == [4, 5]
 
 
 @pytest.mark.parametrize("bad", [99, -1])
-def test_an_id_outside_the_vocabulary_is_refused_by_row_and_place(bad):
-    model, ids = small(num_layers=1), np.array([[4, 5, 6], [4, bad, 5]])
+def test_language_model_refuses_an_id_outside_the_vocabulary(bad):
+    model, ids = shallow(), np.array([[4, 5, 6], [4, bad, 5]])
     expected = rf"`{{}}` must hold ids of the voc.*see row 1, position 1. Received: {{}}={bad}"
     with pytest.raises(ValueError, match=expected.format("prompt", "prompt")):
         model.encode(ids)
@@ -235,11 +241,12 @@ def test_an_id_outside_the_vocabulary_is_refused_by_row_and_place(bad):
         model(ids)
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow
 @pytest.mark.parametrize("make", ["CausalLM", "BahdanauSeq2Seq"])
-def test_under_xla_an_id_outside_the_vocabulary_is_nan(make):
+def test_embedding_of_an_id_outside_the_vocabulary_is_nan_under_xla(make):
     if make == "CausalLM":
-        model = small(num_layers=1)
+        model = shallow()
     else:
         model = tfattn.BahdanauSeq2Seq(V, width=4, units=4).decoder
         model.build((None, None), (None, None, 8))
@@ -251,7 +258,7 @@ def test_under_xla_an_id_outside_the_vocabulary_is_nan(make):
 
 
 @pytest.mark.slow
-def test_vectors_by_the_name_of_a_prompt_are_none_for_a_rule():
+def test_rules_take_no_vectors_for_a_prompt():
     def step(tokens, position, state):
         return ops.one_hot(ops.ones((ops.shape(tokens)[0],), "int32") * 5, V), state
 
@@ -261,22 +268,11 @@ def test_vectors_by_the_name_of_a_prompt_are_none_for_a_rule():
 
 
 @pytest.mark.slow
-def test_greedy_search_goes_on_as_a_plain_loop_over_the_model():
-    model, prompts = small(num_layers=1), texts()
-    written = numpy(tfattn.GreedySearch()(model.step, model.encode(prompts, L), B, L))
-    for row, tokens in zip(prompts, written, strict=True):
-        ids = [BEGIN, *row[row != 0]]
-        while len(ids) <= L and ids[-1] != END:
-            ids.append(int(numpy(model(np.array([ids])))[0, -1].argmax()))
-        assert [*ids[1:], *[0] * L][:L] == tokens.tolist()
-
-
-@pytest.mark.slow
-def test_a_prompt_counts_nothing_in_the_score_of_a_beam():
-    model, prompts = small(), texts()
-    found = tfattn.BeamSearch(num_beams=3, length_penalty=0.0)(
-        model.step, model.encode(prompts, L), B, L
-    )
+def test_beam_search_score_counts_no_token_of_a_prompt():
+    model, prompts = shallow(), texts()
+    with eagerly():
+        search = tfattn.BeamSearch(num_beams=3, length_penalty=0.0)
+        found = search(model.step, model.encode(prompts, L), B, L)
     tokens = numpy(found.tokens)[:, 0]
     logits = numpy(ops.log_softmax(model(begun(tokens))))
     for row, prompt in enumerate(prompts):
@@ -287,8 +283,8 @@ def test_a_prompt_counts_nothing_in_the_score_of_a_beam():
 
 @pytest.mark.tensorflow
 @pytest.mark.slow
-def test_one_trace_serves_prompts_of_all_lengths():
-    model = small()
+def test_language_model_search_is_traced_once_for_all_lengths():
+    model = shallow()
 
     @tf.function(autograph=False, input_signature=[tf.TensorSpec((None, None), "int32")])
     def search(prompts):
@@ -314,8 +310,15 @@ def copies(rng, count):
 
 
 @pytest.mark.slow
-def test_a_model_learns_the_next_token_and_goes_on_right():
-    model = tfattn.CausalLM(V, num_layers=2, width=32, num_heads=4, hidden_dim=64, dropout=0.0)
+def test_language_model_learns_to_copy_and_goes_on_right():
+    traces = []
+
+    class Counting(tfattn.CausalLM):
+        def train_step(self, data):
+            traces.append(None)
+            return super().train_step(data)
+
+    model = Counting(V, num_layers=2, width=32, num_heads=4, hidden_dim=64, dropout=0.0)
     data = copies(np.random.default_rng(0), 2048)
     data = data[data[:, 0] != data[:, 1]]
     model.compile(
@@ -326,6 +329,7 @@ def test_a_model_learns_the_next_token_and_goes_on_right():
     )
     history = model.fit(begun(data)[:, :-1], data, batch_size=64, epochs=5, verbose=0).history
     assert history["loss"][-1] < 0.6 * history["loss"][0]
+    assert len(traces) == 1 or BACKEND != "tensorflow"
     wanted = copies(np.random.default_rng(3), 400)
     wanted = wanted[wanted[:, 0] == wanted[:, 1]]  # never seen in training
     prompts = wanted.copy()

@@ -15,10 +15,14 @@ GROUPED = tfattn.MultiHeadAttention(HEADS, 3, num_key_value_heads=2)
 TURNED = tfattn.MultiHeadAttention(HEADS, 4, positions=tfattn.RotaryPositions())
 GATED = tfattn.GatedFeedForward(HIDDEN, dropout=0.3)
 MODELS = {
-    "RMS norm": (tfattn.CausalLM, Block(HEADS, HIDDEN, norm=RMS)),
-    "RMS norm before": (tfattn.Transformer, Block(HEADS, HIDDEN, norm=RMS, norm_first=True)),
-    "shared key heads": (tfattn.CausalLM, Block(hidden_dim=HIDDEN, attention=GROUPED)),
-    "gated feed-forward": (tfattn.Transformer, Block(HEADS, feed_forward=GATED)),
+    "RMS norm, shared key heads": (
+        tfattn.CausalLM,
+        Block(hidden_dim=HIDDEN, attention=GROUPED, norm=RMS),
+    ),
+    "RMS norm before, gated feed-forward": (
+        tfattn.Transformer,
+        Block(HEADS, feed_forward=GATED, norm=RMS, norm_first=True),
+    ),
     "turned heads": (tfattn.CausalLM, Block(hidden_dim=HIDDEN, attention=TURNED)),
 }
 
@@ -39,7 +43,7 @@ def sentences():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
-def test_a_model_of_parts_survives_a_file_and_steps_as_it_calls(name, tmp_path):
+def test_model_of_own_parts_in_a_file_steps_as_it_calls(name, tmp_path):
     cls, block = MODELS[name]
     beside = {"positions": keras.layers.Identity()} if name == "turned heads" else {}
     model = cls(V, num_layers=2, width=WIDTH, block=block, **beside)
@@ -66,7 +70,7 @@ def blocks_of(model):
 
 
 @pytest.mark.slow
-def test_each_block_is_a_copy_with_weights_and_a_seed_of_its_own():
+def test_model_copies_its_block_with_weights_and_a_seed_for_each():
     block = Block(
         hidden_dim=HIDDEN,
         dropout=0.3,
@@ -99,8 +103,8 @@ def test_each_block_is_a_copy_with_weights_and_a_seed_of_its_own():
         assert stack.final_norm.name == "final_norm"
 
 
-def test_the_models_precision_is_that_of_its_blocks():
-    _, block = MODELS["shared key heads"]
+def test_model_of_own_parts_gives_them_its_precision():
+    _, block = MODELS["RMS norm, shared key heads"]
     model = tfattn.Transformer(V, num_layers=1, width=WIDTH, block=block, dtype="mixed_bfloat16")
     model.build_for_any()
     for _, block in blocks_of(model):
@@ -108,7 +112,7 @@ def test_the_models_precision_is_that_of_its_blocks():
         assert {part.compute_dtype for part in parts} == {"bfloat16"}
 
 
-def test_what_is_given_beside_a_block_is_as_it_has_it():
+def test_model_config_beside_a_block_is_as_the_block_has_it():
     block = Block(HEADS, HIDDEN, dropout=0.3, norm_first=True)
     model = tfattn.Transformer(
         V, num_layers=1, width=WIDTH, num_heads=HEADS, hidden_dim=HIDDEN, dropout=0.3, block=block
@@ -119,7 +123,7 @@ def test_what_is_given_beside_a_block_is_as_it_has_it():
     }
 
 
-def test_a_decoder_keeps_the_class_of_its_own_blocks():
+def test_decoder_keeps_the_class_of_its_own_blocks():
     @keras.saving.register_keras_serializable("test_models_of_parts")
     class Louder(tfattn.TransformerDecoderBlock):
         def call(self, inputs, *arguments, **options):
@@ -128,3 +132,33 @@ def test_a_decoder_keeps_the_class_of_its_own_blocks():
     decoder = tfattn.TransformerDecoder(V, 1, WIDTH, block=Louder(HEADS, HIDDEN))
     assert type(decoder.blocks[0]) is Louder
     assert type(tfattn.TransformerDecoder.from_config(decoder.get_config()).blocks[0]) is Louder
+
+
+ALL_WITH_WEIGHTS = tfattn.MultiHeadAttention(
+    2,
+    4,
+    score=tfattn.SoftCapScore(5.0, tfattn.BilinearScore()),
+    positions=tfattn.RelativePositionBias(8, 12),
+    normalizer=tfattn.AttentionSinks(),
+)
+OF_KERAS = keras.Sequential([keras.layers.Dense(7), keras.layers.Dense(8)])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"attention": ALL_WITH_WEIGHTS, "hidden_dim": 8},
+        {"num_heads": 2, "feed_forward": OF_KERAS},
+    ],
+)
+def test_model_of_six_blocks_in_a_file_keeps_the_weights_of_each(parts, tmp_path):
+    block = tfattn.TransformerDecoderBlock(**parts)
+    model = tfattn.CausalLM(20, num_layers=6, width=8, block=block)
+    ids = np.array([[2, 4, 5, 6]])
+    wanted = np.asarray(model(ids))
+    model.save(tmp_path / "model.keras")
+    for _ in range(3):  # Keras knows a part by its address, which may be that of an earlier one
+        loaded = keras.saving.load_model(tmp_path / "model.keras")
+        assert len(loaded.weights) == len(model.weights)
+        np.testing.assert_array_equal(loaded(ids), wanted)

@@ -1,14 +1,15 @@
 """Keras's quantization: of models, of their files, and of their copies."""
 
 import gc
+import pathlib
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 import pytest
 
 import tfattn
-from tests.helpers.processes import printed
-from tests.helpers.tensors import BACKEND
+from tests.helpers.tensors import tf
 from tfattn import BahdanauSeq2Seq, Transformer
 
 pytestmark = [
@@ -33,7 +34,7 @@ def small(kind, share_embeddings):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "mode"), [(Transformer, "int8"), (BahdanauSeq2Seq, "int4")])
-def test_words_are_scored_by_the_vectors_that_they_are_looked_up_as(kind, mode):
+def test_quantized_embedding_scores_words_by_the_vectors_of_its_lookup(kind, mode):
     quantized, plain = small(kind, True), small(kind, True)
     embedding = quantized.decoder.embedding
     before = np.asarray(embedding.embeddings)
@@ -64,100 +65,85 @@ def layers():
 
 FILES = {
     "layers": (layers, TOKENS),
-    "CausalLM": (lambda: tfattn.CausalLM(V, tie_embeddings=False, **STACK), INPUTS[0]),
     "Transformer": (lambda: small(Transformer, True), INPUTS),
     "BahdanauSeq2Seq": (lambda: small(BahdanauSeq2Seq, False), INPUTS),
 }
 CASES = [("layers", "int8"), ("layers", "int4")]
 CASES += [(name, "int8") for name in FILES if name != "layers"]
-# Loads every file of the working directory.
-READ = """
-import gc, pathlib, keras, numpy as np, tfattn
-from tests.helpers.tensors import numpy
-gc.freeze()  # Keras runs the garbage collector for each layer that it quantizes
-outputs = {}
-for path in pathlib.Path().glob("*.keras"):
-    inputs = list(np.load(path.with_suffix(".npz")).values())
-    found = keras.models.load_model(path)(inputs[0] if len(inputs) == 1 else inputs)
-    for i, output in enumerate(found if isinstance(found, list) else [found]):
-        outputs[f"{path.stem} {i}"] = numpy(output)
-if pathlib.Path("exported").exists():
-    import tensorflow as tf
-    served = tf.saved_model.load("exported")
-    inputs = tuple(x.astype("int32") for x in np.load("Transformer int8.npz").values())
-    outputs["served"] = served.serve(inputs)
-np.savez("outputs", **outputs)
-"""
 
 
 def arrays(outputs):
     return [np.asarray(x) for x in (outputs if isinstance(outputs, list) else [outputs])]
 
 
-@pytest.fixture(scope="module")
-def files(tmp_path_factory):
-    """Quantized models, their outputs before saving, their folder, outputs in a new process."""
-    folder, models, expected = tmp_path_factory.mktemp("quantized"), {}, {}
-    for case in CASES:
-        make, inputs = FILES[case[0]]
-        model, path = make(), str(folder / " ".join(case))
-        before = arrays(model(inputs))
-        model.quantize(case[1])
-        models[case], expected[case] = model, arrays(model(inputs))
-        if case[1] == "int8":
-            for one, other in zip(expected[case], before, strict=True):
-                assert 0 < np.abs(one - other).max() < 0.05 * np.abs(other).max()
-        np.savez(f"{path}.npz", *(inputs if isinstance(inputs, list) else [inputs]))
-        model.save(f"{path}.keras")
-        model.save_weights(f"{path}.weights.h5")
-        if case == ("Transformer", "int8") and BACKEND == "tensorflow":
-            model.export(folder / "exported", verbose=False)
-    printed("-c", READ, folder=folder, warm=True)
-    gc.freeze()  # as in READ
-    with np.load(folder / "outputs.npz") as outputs:
-        return models, expected, folder, dict(outputs)
+class Quantized(NamedTuple):
+    """A model with what it is called with, its outputs, and the folder of its files."""
+
+    make: Any
+    inputs: Any
+    model: Any
+    expected: list
+    folder: pathlib.Path
+
+
+@pytest.fixture(scope="module", params=CASES, ids=" ".join)
+def quantized(request, tmp_path_factory):
+    (name, mode), folder = request.param, tmp_path_factory.mktemp("quantized")
+    gc.collect()
+    gc.freeze()  # Keras runs the garbage collector for each layer that it quantizes
+    make, inputs = FILES[name]
+    model = make()
+    before = arrays(model(inputs))
+    model.quantize(mode)
+    expected = arrays(model(inputs))
+    for one, other in zip(expected, before, strict=True):
+        limit = 0.05 if mode == "int8" else np.inf
+        assert 0 < np.abs(one - other).max() < limit * np.abs(other).max()
+    model.save(folder / "model.keras")
+    model.save_weights(folder / "model.weights.h5")
+    return Quantized(make, inputs, model, expected, folder)
+
+
+def assert_gives(model, quantized):
+    for one, other in zip(arrays(model(quantized.inputs)), quantized.expected, strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", CASES, ids=" ".join)
-def test_a_quantized_model_comes_back_from_its_files(case, files):
-    _, expected, folder, found = files
-    for i, wanted in enumerate(expected[case]):
-        np.testing.assert_array_equal(found[f"{' '.join(case)} {i}"], wanted)
-    make, inputs = FILES[case[0]]
-    model = make()  # loading the weights quantizes it
-    model(inputs)
+def test_quantized_model_comes_back_from_its_files(quantized):
+    assert_gives(keras.saving.load_model(quantized.folder / "model.keras"), quantized)
+    model = quantized.make()  # loading the weights quantizes it
+    model(quantized.inputs)
     for _ in range(2):
-        model.load_weights(folder / f"{' '.join(case)}.weights.h5")
-        for one, other in zip(arrays(model(inputs)), expected[case], strict=True):
-            np.testing.assert_array_equal(one, other)
+        model.load_weights(quantized.folder / "model.weights.h5")
+        assert_gives(model, quantized)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", CASES, ids=" ".join)
-def test_a_quantized_model_is_copied_with_its_weights(case, files):
-    models, expected, *_ = files
-    model, inputs = models[case], FILES[case[0]][1]
-    if case[0] == "layers":
-        copy = keras.models.clone_model(model)
-    else:
+def test_quantized_model_is_copied_with_its_weights(quantized):
+    model = quantized.model
+    if isinstance(model, Transformer | BahdanauSeq2Seq):
         copy = type(model).from_config(model.get_config())
-        copy(inputs)
+        copy(quantized.inputs)
+    else:
+        copy = keras.models.clone_model(model)
     assert [w.dtype for w in copy.weights] == [w.dtype for w in model.weights]
     copy.set_weights(model.get_weights())
-    for one, other in zip(arrays(copy(inputs)), expected[case], strict=True):
-        np.testing.assert_array_equal(one, other)
+    assert_gives(copy, quantized)
 
 
 @pytest.mark.tensorflow
 @pytest.mark.slow
-def test_a_quantized_model_is_exported(files):
-    _, expected, _, found = files
-    [wanted] = expected["Transformer", "int8"]
-    np.testing.assert_allclose(found["served"], wanted, rtol=1e-5, atol=1e-5)
+@pytest.mark.usefixtures("dense_path")
+@pytest.mark.parametrize("quantized", [("Transformer", "int8")], indirect=True, ids=" ".join)
+def test_quantized_model_is_exported(quantized, tmp_path):
+    quantized.model.export(tmp_path / "exported", verbose=False)
+    served = tf.saved_model.load(str(tmp_path / "exported"))
+    found = served.serve(tuple(x.astype("int32") for x in quantized.inputs))
+    np.testing.assert_allclose(found, quantized.expected[0], rtol=1e-5, atol=1e-5)
 
 
-def test_one_quantized_map_alone_is_copied():
+def test_quantized_map_is_copied_alone():
     layer = tfattn.MultiHeadAttention(2, 3)
     expected = layer(TOKENS, TOKENS)
     layer.value_dense.quantize("int8")
@@ -172,7 +158,7 @@ def test_one_quantized_map_alone_is_copied():
 
 
 @pytest.mark.slow
-def test_what_is_not_quantized_says_nothing_of_its_parts(tmp_path):
+def test_quantized_parts_are_not_in_the_file_of_a_plain_layer(tmp_path):
     h5py = pytest.importorskip("h5py")
     layer = tfattn.MultiHeadAttention(2, 3)
     tokens = keras.Input((None, 6))

@@ -9,21 +9,25 @@ from keras import ops
 
 import tfattn
 from tests.helpers.recurrent import CountingScore, decoded, encoded, numbers
-from tests.helpers.repeated import Repeated
+from tests.helpers.searches import eagerly
 from tests.helpers.tensors import as_tensor, dtype_of, numpy, tf
 from tfattn import BahdanauSeq2Seq
 
 SOURCE, TARGET, WIDTH, UNITS, T = 13, 11, 5, 7, 5
 CASES = {
     "gru": {},
-    "lstm, two layers": {"cell": keras.layers.LSTMCell, "num_layers": 2},
+    "lstm, two layers, general": {
+        "cell": keras.layers.LSTMCell,
+        "num_layers": 2,
+        "score": tfattn.BilinearScore,
+    },
     "any cell": {"cell": keras.layers.SimpleRNNCell},
-    "dot, forward only": {
+    "dot, forward only, shared": {
         "score": lambda: tfattn.DotProductScore(scale=1.0),
         "bidirectional": False,
+        "share_embeddings": True,
+        "target_vocabulary_size": SOURCE,
     },
-    "general": {"score": tfattn.BilinearScore},
-    "shared": {"share_embeddings": True, "target_vocabulary_size": SOURCE},
 }
 
 
@@ -72,7 +76,7 @@ def steps(model, source, target, max_length=None):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", [case for case in CASES if case != "any cell"])
-def test_the_model_is_the_oracles_encoder_bridge_decoder_and_output(case):
+def test_seq2seq_is_the_encoder_bridge_decoder_and_output_of_the_oracle(case):
     model, (source, target) = shared(case), sentences()
     logits = model((source, target))
     assert bool(model.bridges) == model.bidirectional
@@ -96,19 +100,14 @@ def test_the_model_is_the_oracles_encoder_bridge_decoder_and_output(case):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
-def test_steps_give_the_logits_of_teacher_forcing_at_every_position(case):
+def test_seq2seq_steps_have_the_logits_of_teacher_forcing(case):
     logits, _ = steps(shared(case), *sentences())
     np.testing.assert_allclose(logits, shared(case)(sentences()), atol=1e-5)
 
 
-def test_the_default_sizes_are_the_papers():
-    wanted = {"width": 620, "units": 1000, "num_layers": 1, "bidirectional": True}
-    assert BahdanauSeq2Seq(5).get_config().items() >= {**wanted, "cell": "GRUCell"}.items()
-
-
 @pytest.mark.tensorflow
 @pytest.mark.slow
-def test_steps_compile_into_one_loop_for_all_lengths():
+def test_seq2seq_steps_compile_into_one_loop_for_all_lengths():
     model = small(cell=keras.layers.LSTMCell)
 
     @tf.function(input_signature=[tf.TensorSpec((None, None), "int32")] * 2)
@@ -134,7 +133,7 @@ def test_steps_compile_into_one_loop_for_all_lengths():
         )
 
 
-def test_a_step_reads_its_own_token_and_leaves_the_rest_as_the_same_objects():
+def test_seq2seq_step_reads_its_token_alone():
     model, (source, target) = shared(), sentences()
     before = model.encode(source, max_length=T, alignments=True)
     _, after = model.step(target, 0, before)
@@ -154,7 +153,7 @@ def test_a_step_reads_its_own_token_and_leaves_the_rest_as_the_same_objects():
 
 
 @pytest.mark.slow
-def test_keys_are_prepared_once_a_sentence_and_not_at_each_step():
+def test_seq2seq_prepares_keys_once_a_sentence():
     model = small(score=CountingScore())
     for run in (lambda: model(sentences()), lambda: steps(model, *sentences())):
         model.score.calls = 0
@@ -163,7 +162,7 @@ def test_keys_are_prepared_once_a_sentence_and_not_at_each_step():
 
 
 @pytest.mark.slow
-def test_steps_write_their_alignments_row_by_row():
+def test_seq2seq_steps_write_their_alignments_row_by_row():
     model, (source, target) = shared(), sentences()
     [(path, wanted)] = tfattn.attention_weights(model, (source, target)).items()
     assert path == f"{model.name}/decoder"
@@ -177,7 +176,7 @@ def test_steps_write_their_alignments_row_by_row():
 
 
 @pytest.mark.slow
-def test_the_alignments_of_beams_come_with_them():
+def test_seq2seq_alignments_of_beams_come_with_them():
     model, (source, _) = small(), sentences()
     for weight in model.trainable_weights:  # large weights, so that the beams differ
         weight.assign(4 * weight)
@@ -185,7 +184,8 @@ def test_the_alignments_of_beams_come_with_them():
     state = model.encode(source, max_length=T, alignments=True)
     options = {"begin_id": begin, "end_id": end, "return_state": True}
     search = tfattn.BeamSearch(num_beams=4, num_results=2)
-    found = search(model.step, state, len(source), T, **options)
+    with eagerly():
+        found = search(model.step, state, len(source), T, **options)
     tokens = numpy(found.tokens)  # (B, 2, T)
     kept = numpy(found.state["alignments"]).reshape(len(source), 2, T, -1)
     # two different hypotheses
@@ -199,7 +199,9 @@ def test_the_alignments_of_beams_come_with_them():
 
 
 @pytest.mark.slow
-def test_an_unbuilt_model_encodes():
+def test_seq2seq_defaults_are_the_papers_and_unbuilt_it_encodes():
+    wanted = {"width": 620, "units": 1000, "num_layers": 1, "bidirectional": True}
+    assert BahdanauSeq2Seq(5).get_config().items() >= {**wanted, "cell": "GRUCell"}.items()
     model, (source, target) = BahdanauSeq2Seq(SOURCE, width=WIDTH, units=UNITS), sentences()
     state = model.encode(source)
     np.testing.assert_allclose(
@@ -208,34 +210,8 @@ def test_an_unbuilt_model_encodes():
 
 
 @pytest.mark.slow
-def test_greedy_search_writes_what_steps_by_hand_write():
-    model, (source, _) = shared(), sentences()
-    tokens = np.full((3, 1), 2, "int32")
-    for _ in range(6):
-        best = numpy(model((source, tokens))[:, -1]).argmax(-1)
-        tokens = np.concatenate([tokens, best[:, None].astype("int32")], axis=1)
-    for state in (model.encode(source), model.encode(source, max_length=6)):
-        written = tfattn.GreedySearch()(
-            model.step, state, batch_size=3, max_length=6, end_id=TARGET
-        )
-        np.testing.assert_array_equal(written, tokens[:, 1:])
-
-
-@pytest.mark.slow
-def test_padding_a_batch_differently_changes_no_real_scores():
-    model, (source, target) = shared("lstm, two layers"), sentences()
-    wanted = numpy(model((source, target)))
-    longer = numpy(model((np.pad(source, ((0, 0), (0, 4))), np.pad(target, ((0, 0), (0, 2))))))
-    # The order of summation depends on the size of the product.
-    rounding = {"rtol": 1e-5, "atol": 1e-6}
-    np.testing.assert_allclose(longer[:, :T][target != 0], wanted[target != 0], **rounding)
-    alone = numpy(model((source[:1, :4], target[:1])))
-    np.testing.assert_allclose(alone[0], wanted[0], **rounding)
-
-
-@pytest.mark.slow
-def test_shared_embeddings_stay_one_matrix_and_steps_the_same_in_files(tmp_path):
-    options = {**CASES["lstm, two layers"], "share_embeddings": True}
+def test_seq2seq_shared_embeddings_stay_one_matrix_in_files(tmp_path):
+    options = {**CASES["lstm, two layers, general"], "share_embeddings": True}
     model = small(**options, target_vocabulary_size=None)
     wanted, _ = steps(model, *sentences())
     model.save(tmp_path / "model.keras")
@@ -253,26 +229,7 @@ def test_shared_embeddings_stay_one_matrix_and_steps_the_same_in_files(tmp_path)
 
 
 @pytest.mark.slow
-def test_fit_learns_to_turn_words_around():
-    keras.utils.set_random_seed(0)
-    model = BahdanauSeq2Seq(TARGET, width=8, units=16, dropout=0.05, seed=0)
-    words = np.random.default_rng(0).integers(4, TARGET, (64, 3))
-    target_in = np.pad(words[:, ::-1], ((0, 0), (1, 0)), constant_values=2)
-    target_out = np.pad(words[:, ::-1], ((0, 0), (0, 1)), constant_values=3)
-    model.compile(
-        keras.optimizers.Adam(0.01),
-        tfattn.MaskedCrossentropy(),
-        metrics=[tfattn.MaskedAccuracy()],
-        jit_compile=False,
-    )
-    batches = Repeated((words, target_in), target_out, 32, steps=60)
-    history = model.fit(batches, epochs=2, shuffle=False, verbose=0).history
-    assert np.isfinite(history["loss"]).all()
-    assert history["masked_accuracy"][-1] > 0.9
-
-
-@pytest.mark.slow
-def test_dropout_is_off_at_inference_and_follows_the_seed():
+def test_seq2seq_dropout_is_off_at_inference_and_follows_the_seed():
     model, same = small(seed=3), small(seed=3)
     np.testing.assert_array_equal(model(sentences()), model(sentences(), training=False))
     same.set_weights(model.get_weights())
@@ -282,7 +239,7 @@ def test_dropout_is_off_at_inference_and_follows_the_seed():
 
 
 @pytest.mark.slow
-def test_half_precision_agrees_with_float32_step_by_step_too():
+def test_seq2seq_in_half_precision_agrees_with_float32():
     model, (source, target) = small(dtype="mixed_float16"), sentences()
     model.set_weights(shared().get_weights())
     half = model((source, target))
@@ -319,6 +276,6 @@ def test_half_precision_agrees_with_float32_step_by_step_too():
         ),
     ],
 )
-def test_bad_arguments_are_refused(make, message):
+def test_seq2seq_refuses_bad_arguments(make, message):
     with pytest.raises(ValueError, match=message):
         make()

@@ -8,7 +8,6 @@ import pytest
 from keras import ops
 
 import tfattn
-from tests.helpers.repeated import Repeated
 from tests.helpers.tensors import both_ways, numpy
 
 SOURCE, TARGET, WIDTH, HEADS, HIDDEN, LAYERS = 13, 11, 10, 5, 14, 2
@@ -46,7 +45,7 @@ def sentences(seed=0, batch=3, source_length=7, target_length=5):
     return source, target
 
 
-def test_the_defaults_are_the_papers_base_model():
+def test_transformer_defaults_are_the_papers_base_model():
     wanted = {"num_heads": 8, "hidden_dim": 2048, "dropout": 0.1}
     for public in (tfattn.TransformerEncoder, tfattn.TransformerDecoder):
         stack = public(11)
@@ -59,7 +58,7 @@ def test_the_defaults_are_the_papers_base_model():
         assert config.items() >= {"num_layers": 6, "width": 512, **wanted}.items()
 
 
-def test_the_number_of_parameters_is_the_formulas():
+def test_transformer_has_as_many_parameters_as_the_formula():
     model = plain()
     model.build_for_any()
     attention = 4 * (WIDTH * WIDTH + WIDTH)
@@ -72,7 +71,7 @@ def test_the_number_of_parameters_is_the_formulas():
 
 
 @pytest.mark.slow
-def test_pre_norm_ends_each_stack_with_a_norm_and_post_norm_does_not():
+def test_transformer_with_norms_first_ends_each_stack_with_a_norm():
     post, pre = small(), small(block=pre_norm())
     post.build_for_any(), pre.build_for_any()
     assert pre.count_params() == post.count_params() + 2 * 2 * WIDTH
@@ -89,7 +88,7 @@ SHARED = {"share_embeddings": True, "target_vocabulary_size": None}
 @pytest.mark.parametrize(
     "options", [{}, {"block": pre_norm(), **SHARED}], ids=["plain", "pre-norm, shared"]
 )
-def test_padding_a_batch_differently_changes_no_real_scores(options):
+def test_transformer_padded_differently_has_the_same_scores(options):
     model = small(**options)
     source, target = sentences()
     wanted = numpy(model((source, target)))
@@ -100,7 +99,7 @@ def test_padding_a_batch_differently_changes_no_real_scores(options):
 
 
 @pytest.mark.slow
-def test_every_source_token_matters_to_every_target_position():
+def test_transformer_source_tokens_matter_to_every_target_position():
     model = plain()
     source, target = sentences()
     wanted = numpy(model((source, target)))
@@ -113,14 +112,14 @@ def test_every_source_token_matters_to_every_target_position():
 
 
 @pytest.mark.slow
-def test_dropout_is_off_at_inference():
+def test_transformer_dropout_is_off_at_inference():
     model = plain()
     np.testing.assert_array_equal(model(sentences()), model(sentences(), training=False))
     assert np.any(model(sentences(), training=True) != model(sentences(), training=True))
 
 
 @pytest.mark.slow
-def test_embeddings_are_scaled_to_the_size_of_the_positions():
+def test_transformer_embeddings_are_scaled_to_the_size_of_positions():
     model = tfattn.Transformer(101, num_layers=1, width=64, num_heads=2, hidden_dim=7, dropout=0.0)
     ids = np.arange(1, 101)[None]
     model((ids, ids))
@@ -134,7 +133,7 @@ def test_embeddings_are_scaled_to_the_size_of_the_positions():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("share", [False, True])
-def test_embeddings_begin_with_padding_at_zero(share):
+def test_transformer_embeddings_begin_with_padding_at_zero(share):
     model = tfattn.Transformer(
         101, width=64, num_layers=1, num_heads=2, hidden_dim=7, share_embeddings=share
     )
@@ -148,7 +147,7 @@ def test_embeddings_begin_with_padding_at_zero(share):
 
 
 @pytest.mark.slow
-def test_shared_embeddings_are_one_matrix_in_a_saved_model_too(tmp_path):
+def test_transformer_shared_embeddings_stay_one_matrix_in_a_file(tmp_path):
     model, (source, target) = small(**SHARED), sentences()
     output = model((source, target))
     model.save(tmp_path / "model.keras")
@@ -163,7 +162,7 @@ def test_shared_embeddings_are_one_matrix_in_a_saved_model_too(tmp_path):
 
 
 @pytest.mark.slow
-def test_shared_embeddings_learn_from_all_three_places():
+def test_transformer_shared_embeddings_learn_from_all_three_places():
     model = small(**SHARED, dropout=0.0)
     source, target, wanted = np.array([[4, 5]]), np.array([[2, 6]]), np.array([[6, 3]])
 
@@ -186,23 +185,7 @@ def test_shared_embeddings_learn_from_all_three_places():
         np.testing.assert_allclose(slope, (gradient * direction).sum(), rtol=0.02)
 
 
-@pytest.mark.slow
-def test_fit_learns_to_copy():
-    model = small(dropout=0.0, num_layers=1, block=pre_norm(0.0), **SHARED)
-    rng = np.random.default_rng(0)
-    words = rng.integers(4, TARGET, (32, 3))
-    target_in = np.pad(words, ((0, 0), (1, 0)), constant_values=2)
-    target_out = np.pad(words, ((0, 0), (0, 1)), constant_values=3)
-    batches = Repeated((words, target_in), target_out, 16, 26)
-    model.compile(
-        keras.optimizers.Adam(0.01), tfattn.MaskedCrossentropy(), metrics=[tfattn.MaskedAccuracy()]
-    )
-    history = model.fit(batches, epochs=3, shuffle=False, verbose=0).history
-    assert history["loss"][-1] < 0.5 * history["loss"][0]
-    assert history["masked_accuracy"][-1] > history["masked_accuracy"][0]
-
-
-def test_attention_weights_are_collected_by_path():
+def test_attention_weights_of_a_transformer_are_collected_by_path():
     model = plain()
     source, target = sentences()
     weights = tfattn.attention_weights(model, (source, target))
@@ -224,7 +207,7 @@ def test_attention_weights_are_collected_by_path():
 
 
 @pytest.mark.slow
-def test_weights_of_an_unbuilt_and_of_a_functional_model_are_collected_once():
+def test_attention_weights_of_unbuilt_and_functional_models_come_once():
     model = small()
     assert len(tfattn.attention_weights(model, sentences())) == 3 * LAYERS
     inputs = (keras.Input((None,), dtype="int32"), keras.Input((None,), dtype="int32"))
@@ -233,7 +216,7 @@ def test_weights_of_an_unbuilt_and_of_a_functional_model_are_collected_once():
     assert len(tfattn.attention_weights(functional, sentences())) == 3 * LAYERS
 
 
-def test_a_model_that_is_built_by_its_first_call_gives_its_weights_once():
+def test_attention_weights_of_a_model_built_by_its_call_come_once():
     class Pooled(keras.Model):
         def __init__(self):
             super().__init__(name="pooled")
@@ -249,7 +232,7 @@ def test_a_model_that_is_built_by_its_first_call_gives_its_weights_once():
 
 
 @pytest.mark.slow
-def test_the_encoder_and_the_decoder_stand_alone():
+def test_transformer_encoder_and_decoder_stand_alone():
     encoder = tfattn.TransformerEncoder(SOURCE, LAYERS, WIDTH, HEADS, HIDDEN)
     positions = tfattn.LearnedPositionalEncoding(7, input_scale=WIDTH**0.5)
     decoder = tfattn.TransformerDecoder(TARGET, LAYERS, WIDTH, HEADS, HIDDEN, positions=positions)
@@ -263,7 +246,7 @@ def test_the_encoder_and_the_decoder_stand_alone():
 
 
 @pytest.mark.slow
-def test_a_sentence_of_padding_alone_gives_finite_scores_and_gradients():
+def test_transformer_of_padding_alone_has_finite_scores_and_gradients():
     model = small(dropout=0.0)
     source, target = sentences()
     source[1], target[2] = 0, 0

@@ -60,13 +60,15 @@ def run(step, target, state):
 
 OPTIONS = {
     "post-norm": {"num_layers": 2},
-    "pre-norm": {"num_layers": 2, "block": pre_norm()},
-    "shared": {"share_embeddings": True, "target_vocabulary_size": None, "block": pre_norm()},
-    "additive": {"block": with_score(tfattn.AdditiveScore(units=3))},
-    "bilinear": {"block": with_score(tfattn.BilinearScore())},
+    "shared, pre-norm": {
+        "num_layers": 2,
+        "share_embeddings": True,
+        "target_vocabulary_size": None,
+        "block": pre_norm(),
+    },
+    "additive, sinks": {"block": with_score(tfattn.AdditiveScore(3), tfattn.AttentionSinks())},
+    "bilinear, top k": {"block": with_score(tfattn.BilinearScore(), tfattn.TopKSoftmax(2))},
     "learned cosine": {"block": with_score(tfattn.CosineScore(trainable_temperature=True))},
-    "sinks": {"block": with_score(normalizer=tfattn.AttentionSinks())},
-    "top k": {"block": with_score(normalizer=tfattn.TopKSoftmax(2))},
     # may hide all keys from a query
     "boxcar": {"block": with_score(tfattn.KernelScore("boxcar", bandwidth=2.0))},
     "learned": {"positions": tfattn.LearnedPositionalEncoding(S, input_scale=WIDTH**0.5)},
@@ -75,7 +77,7 @@ OPTIONS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", OPTIONS)
-def test_cached_steps_are_the_full_forward_pass(name):
+def test_transformer_steps_with_and_without_caches_are_its_call(name):
     """So are those without caches."""
     model = small(**OPTIONS[name])
     source, target = sentences()
@@ -89,7 +91,7 @@ def test_cached_steps_are_the_full_forward_pass(name):
 
 
 @pytest.mark.slow
-def test_half_precision_agrees_within_its_rounding():
+def test_transformer_steps_in_half_precision_agree():
     model = small(dtype="mixed_float16", block=with_score(tfattn.AdditiveScore(units=3)))
     source, target = sentences()
     state = model.encode(source, max_length=L)
@@ -100,7 +102,7 @@ def test_half_precision_agrees_within_its_rounding():
 
 
 @pytest.mark.slow
-def test_a_broken_embedding_of_padding_reaches_no_logits():
+def test_transformer_steps_with_nan_embedding_of_padding_are_finite():
     model = small(block=pre_norm())
     for stack in (model.encoder, model.decoder):
         table = stack.embedding.get_weights()[0]
@@ -114,7 +116,7 @@ def test_a_broken_embedding_of_padding_reaches_no_logits():
 
 
 @pytest.mark.slow
-def test_broken_memory_under_the_mask_reaches_no_step():
+def test_transformer_steps_with_nan_memory_under_the_mask_are_finite():
     decoder, (source, target) = small().decoder, sentences()
     memory = np.random.default_rng(1).normal(size=(B, S, WIDTH)).astype("float32")
     memory[source == 0] = np.nan
@@ -126,7 +128,7 @@ def test_broken_memory_under_the_mask_reaches_no_step():
 
 
 @pytest.mark.slow
-def test_a_step_changes_its_position_of_keys_and_values_and_hands_back_all_else_as_it_is():
+def test_transformer_step_changes_its_position_of_the_caches_alone():
     model, (source, target), head = small(num_layers=2), sentences(), WIDTH // HEADS
     state = model.encode(source, max_length=L)
     assert set(state) == {"caches", "memory_mask"} and len(state["caches"]) == 2
@@ -153,7 +155,7 @@ def test_a_step_changes_its_position_of_keys_and_values_and_hands_back_all_else_
 @pytest.mark.tensorflow
 @pytest.mark.slow
 @pytest.mark.parametrize("jit", [False, True])
-def test_one_trace_serves_all_positions_batches_and_lengths(jit):
+def test_transformer_step_is_traced_once_for_all_lengths(jit):
     model, traces = small(block=pre_norm()), []
     source, target = sentences()
 
@@ -191,7 +193,7 @@ def _specification(leaf):
 
 @pytest.mark.slow
 @pytest.mark.tensorflow
-def test_a_step_computes_one_token_and_no_more_than_the_caches_hold():
+def test_transformer_step_computes_one_token():
     model, length = small(), 97
     source, target = sentences()
 
@@ -207,7 +209,7 @@ def test_a_step_computes_one_token_and_no_more_than_the_caches_hold():
 
 
 @pytest.mark.slow
-def test_a_search_after_lora_computes_with_it():
+def test_beam_search_after_lora_computes_with_it():
     model = small()
     source = sentences()[0]
 
@@ -227,30 +229,7 @@ def test_a_search_after_lora_computes_with_it():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("norm_first, groups", [(False, HEADS), (True, 1)])
-def test_steps_of_a_decoder_block_are_its_call(norm_first, groups):
-    attention = tfattn.MultiHeadAttention(HEADS, WIDTH // HEADS, num_key_value_heads=groups)
-    block = tfattn.TransformerDecoderBlock(
-        hidden_dim=HIDDEN, norm_first=norm_first, attention=attention
-    )
-    block.build((None, None, WIDTH), (None, None, 13))
-    rng = np.random.default_rng(3)
-    block.set_weights([rng.normal(size=w.shape) * 0.5 for w in block.get_weights()])
-    inputs, memory = (
-        rng.normal(size=(B, T, WIDTH)).astype("float32"),
-        rng.normal(size=(B, S, 13)).astype("float32"),
-    )
-    wanted = np.asarray(block(inputs, memory))
-    cache = block.new_cache(memory, L)
-    assert cache["keys"].shape == (B, groups, L, WIDTH // HEADS)
-    for t in range(T):
-        bias = np.where(np.arange(L) <= t, 0.0, -np.inf)[None, None]
-        output, cache = block.step(inputs[:, t : t + 1], t, cache, bias, np.zeros((1, 1, S)))
-        np.testing.assert_allclose(output[:, 0], wanted[:, t], atol=1e-5)
-
-
-@pytest.mark.slow
-def test_more_tokens_than_there_is_room_for_are_refused():
+def test_transformer_step_refuses_more_tokens_than_its_caches_hold():
     model, (source, target) = small(), sentences()
     state = model.encode(source, max_length=T - 1)
     message = "`ids` must have at most the `max_length`=4 positions of the caches"
@@ -260,7 +239,7 @@ def test_more_tokens_than_there_is_room_for_are_refused():
 
 @pytest.mark.slow
 @pytest.mark.tensorflow
-def test_a_position_beyond_the_caches_fails_where_no_shape_could_tell():
+def test_transformer_step_beyond_its_caches_fails_in_a_graph():
     model = small()
     source, target = sentences()
 

@@ -34,13 +34,13 @@ def family(text):
     return text.get_fontfamily()
 
 
-def test_latin_words_keep_their_font():
+def test_fonts_of_latin_words_are_kept():
     axes = plot.heatmaps(np.eye(2), ["café", "α"], ["a", "b"]).axes[0]
     assert {tuple(family(label)) for label in axes.get_yticklabels()} == {("sans-serif",)}
 
 
 @pytest.mark.usefixtures("only_matplotlibs_fonts")
-def test_a_text_gets_an_additional_font_for_its_characters(tmp_path):
+def test_fonts_of_a_text_hold_its_other_characters(tmp_path):
     known, more = (
         fonts._characters(font_manager.findfont(name)) for name in ("DejaVu Sans", "STIXGeneral")
     )
@@ -54,7 +54,7 @@ def test_a_text_gets_an_additional_font_for_its_characters(tmp_path):
 
 
 @pytest.mark.usefixtures("only_matplotlibs_fonts")
-def test_a_warning_names_a_font_for_missing_characters():
+def test_fonts_without_a_character_warn_and_name_one():
     message = r"tfattn.plot: no installed font has '力意汇注聚'\. Install .* Noto Sans CJK SC"
     with pytest.warns(UserWarning, match=message) as caught:
         figure = plot.bars(CHINESE, np.ones(5), "x", "y")
@@ -62,7 +62,7 @@ def test_a_warning_names_a_font_for_missing_characters():
     assert [warning.filename for warning in caught] == [__file__]  # the caller's line
 
 
-def test_a_font_that_was_installed_since_matplotlib_looked_is_found(monkeypatch):
+def test_fonts_installed_since_matplotlib_looked_are_found(monkeypatch):
     manager = font_manager.fontManager
     stix = font_manager.findfont("STIXGeneral")
     dejavu = [font for font in manager.ttflist if "dejavu" in font.name.lower()]
@@ -73,7 +73,7 @@ def test_a_font_that_was_installed_since_matplotlib_looked_is_found(monkeypatch)
     assert fonts._families(strange) == (("STIXGeneral",), frozenset())
 
 
-def test_a_font_with_one_weight_is_taken_for_regular_text():
+def test_fonts_of_one_weight_serve_regular_text():
     bold = font_manager.findfont("DejaVu Sans:bold")
     entry = next(font for font in font_manager.fontManager.ttflist if font.fname == bold)
     font_manager.fontManager.ttflist[:] = [
@@ -84,12 +84,12 @@ def test_a_font_with_one_weight_is_taken_for_regular_text():
     assert fonts.REGULAR in weights
 
 
-def test_the_last_resort_of_boxes_is_never_taken():
+def test_fonts_of_last_resort_are_never_taken():
     assert not [font.name for font in fonts._installed(False) if "last" in font.name.lower()]
 
 
 @pytest.mark.slow
-def test_chinese_words_are_drawn_with_their_glyphs(tmp_path, caplog):
+def test_fonts_draw_chinese_words_with_their_glyphs(tmp_path, caplog):
     _, missing = fonts._families("".join(sorted(CHINESE)))
     if missing:
         (pytest.fail if os.environ.get("CI") else pytest.skip)(

@@ -1,6 +1,5 @@
 """The viewer: what its page holds, and what it refuses. `test_viewer_in_browser.py` uses it."""
 
-import html
 import html.parser
 import json
 import re
@@ -75,7 +74,7 @@ def ends(paths):
 
 
 @pytest.mark.parametrize("queries, keys", [(T, S), (S, S), (T + 4, S + 2), (S + 2, S + 2)])
-def test_layers_of_a_transformer_are_told_apart(queries, keys):
+def test_viewer_of_a_transformer_tells_its_layers_apart(queries, keys):
     shown = views(plot.viewer(transformer(2, queries, keys), SOURCE, TARGET))
     assert list(shown) == VIEWS
     assert ends(shown["encoder"]) == [f"encoder/block_{i}/self_attention" for i in (0, 1)]
@@ -83,7 +82,7 @@ def test_layers_of_a_transformer_are_told_apart(queries, keys):
     assert ends(shown["decoder"]) == [f"decoder/block_{i}/self_attention" for i in (0, 1)]
 
 
-def test_sizes_or_else_the_order_identify_layers_without_a_name():
+def test_viewer_of_layers_without_names_goes_by_size_or_else_by_order():
     collected = {
         "a": weights(B, H, S, S),
         "b": weights(B, H, T, T),
@@ -98,33 +97,28 @@ def test_sizes_or_else_the_order_identify_layers_without_a_name():
     assert shown == {"encoder": ["a", "b"], "cross": ["d", "f"], "decoder": ["c", "e"]}
 
 
-@pytest.mark.parametrize("queries, keys", [(T, S), (S, S)])
-def test_a_recurrent_decoder_attends_from_target_to_source(queries, keys):
-    viewer = plot.viewer({"seq2seq/decoder": weights(B, queries, keys)}, SOURCE, TARGET)
-    assert views(viewer) == {"cross": ["seq2seq/decoder"]}
-    (view,) = data(viewer)["views"]
-    assert (view["queries"], view["keys"]) == ("target", "source")
-    assert len(view["layers"][0]["heads"]) == 1
-
-
 @pytest.mark.parametrize(
-    "path, kind",
+    "path, shape, has_target, kind, sides",
     [
-        ("lm/decoder/block_0/self_attention", "decoder"),
-        ("encoder/block_0/self_attention", "encoder"),
-        ("multi_head_attention", "self"),
+        ("seq2seq/decoder", (B, T, S), True, "cross", ("target", "source")),
+        ("seq2seq/decoder", (B, S, S), True, "cross", ("target", "source")),
+        ("lm/decoder/block_0/self_attention", (B, H, S, S), False, "decoder", ("source",) * 2),
+        ("encoder/block_0/self_attention", (B, H, S, S), False, "encoder", ("source",) * 2),
+        ("multi_head_attention", (B, H, S, S), False, "self", ("source",) * 2),
     ],
 )
-def test_a_model_of_one_sentence_attends_to_its_own_words(path, kind):
-    viewer = plot.viewer({path: weights(B, H, S, S)}, SOURCE)
+def test_viewer_of_one_layer_has_one_view(path, shape, has_target, kind, sides):
+    viewer = plot.viewer({path: weights(*shape)}, SOURCE, *[TARGET] * has_target)
     assert views(viewer) == {kind: [path]}
     (view,) = data(viewer)["views"]
-    assert (view["queries"], view["keys"]) == ("source", "source")
-    assert data(viewer)["words"] == {"source": SOURCE}
+    assert (view["queries"], view["keys"]) == sides
+    assert len(view["layers"][0]["heads"]) == (H if len(shape) == 4 else 1)
+    words = {"source": SOURCE} | ({"target": TARGET} if has_target else {})
+    assert data(viewer)["words"] == words
 
 
 @pytest.mark.parametrize("queries", [(1,), (2, 2), (S + 3, 1)])
-def test_learned_queries_are_numbered_beside_the_words(queries):
+def test_viewer_numbers_learned_queries_beside_the_words(queries):
     collected = {f"pooling_{i}": weights(B, count, S + 2) for i, count in enumerate(queries)}
     viewer = plot.viewer({**collected, "self": weights(B, H, S + 2, S + 2)}, SOURCE[:5])
     first, *pools = data(viewer)["views"]
@@ -136,7 +130,7 @@ def test_learned_queries_are_numbered_beside_the_words(queries):
         assert len(layer["heads"][0]) == count * 5
 
 
-def test_the_decoder_attends_to_its_inputs():
+def test_viewer_of_a_decoder_attends_to_its_inputs():
     read = ["<begin>", *TARGET[:-1]]
     shown = data(plot.viewer(transformer(), SOURCE, TARGET, read))
     sides = {view["kind"]: (view["queries"], view["keys"]) for view in shown["views"]}
@@ -145,7 +139,8 @@ def test_the_decoder_attends_to_its_inputs():
     assert shown["words"]["target_in"] == read
 
 
-def test_weights_of_a_model_are_taken_as_they_come():
+@pytest.mark.slow
+def test_viewer_takes_the_weights_of_a_model():
     model = tfattn.Transformer(11, 13, num_layers=1, width=8, num_heads=2, hidden_dim=8)
     collected = tfattn.attention_weights(model, (np.ones((1, S), int), np.ones((1, T), int)))
     shown = views(plot.viewer(collected, SOURCE, TARGET))
@@ -155,24 +150,15 @@ def test_weights_of_a_model_are_taken_as_they_come():
 # What the page holds
 
 
-def assert_holds(viewer, collected, row):
-    """Each layer's weights of the words, to a thousandth."""
-    for view in data(viewer)["views"]:
+@pytest.mark.parametrize("queries, keys, row", [(T, S, 1), (T + 4, S + 2, 0)])
+def test_viewer_weights_are_exact_to_a_thousandth_without_padding(queries, keys, row):
+    collected = transformer(2, queries, keys)
+    for view in data(plot.viewer(collected, SOURCE, TARGET, row=row))["views"]:
         rows, columns = (len({"source": SOURCE}.get(view[s], TARGET)) for s in ("queries", "keys"))
         for layer in view["layers"]:
             wanted = collected[layer["path"]][row, :, :rows, :columns]
             heads = np.reshape(layer["heads"], wanted.shape) / 1000
             np.testing.assert_allclose(heads, wanted, rtol=0, atol=0.0005001)
-
-
-def test_weights_are_there_to_a_thousandth():
-    collected = transformer()
-    assert_holds(plot.viewer(collected, SOURCE, TARGET, row=1), collected, row=1)
-
-
-def test_weights_of_padding_are_left_out():
-    collected = transformer(1, T + 4, S + 2)
-    assert_holds(plot.viewer(collected, SOURCE, TARGET), collected, row=0)
 
 
 HOSTILE = [
@@ -185,19 +171,19 @@ HOSTILE = [
 ]
 
 
-def test_a_word_does_not_end_an_element_of_the_page():
-    sentence = [*HOSTILE, "'\"\u2028"]
+def test_viewer_words_and_titles_do_not_end_an_element(tmp_path):
+    sentence, title = [*HOSTILE, "黑'\"\u2028"], "<b>{{data}} & 注意力</b>"
     plain = Elements(plot.viewer({"a": weights(1, S, S)}, SOURCE).page)
-    viewer = plot.viewer({"a": weights(1, S, S)}, sentence)
+    viewer = plot.viewer({"a": weights(1, S, S)}, sentence, title=title)
     assert Elements(viewer.page).elements == plain.elements
+    assert Elements(viewer.page).of("title") == [title]
     assert data(viewer)["words"]["source"] == sentence
+    viewer.save(tmp_path / "viewer.html")
+    text = (tmp_path / "viewer.html").read_text("utf-8")
+    assert text == viewer.page and "黑" in text and "注意力" in text
 
 
-def test_a_title_is_text_and_the_page_names_no_other_file():
-    title = "<b>{{data}} & more</b>"
-    page = Elements(plot.viewer({"a": weights(1, S, S)}, SOURCE, title=title).page)
-    assert page.of("title") == [title]
-    assert "b" not in [tag for tag, _ in page.elements]
+def test_viewer_page_names_no_other_file():
     viewer = plot.viewer(transformer(), SOURCE, TARGET)
     for tag, attributes in Elements(viewer.page).elements:
         for name in ("src", "href", "srcset", "action"):
@@ -221,16 +207,7 @@ def test_pages_have_the_common_styles_once(write):
     assert not declarations & {*own.splitlines(), *again.splitlines()}
 
 
-def test_the_page_is_written_to_a_file(tmp_path):
-    words = ["那", "只", "小", "黑", "猫", "睡", "觉"]
-    viewer = plot.viewer({"a": weights(1, S, S)}, words, title="注意力")
-    viewer.save(tmp_path / "viewer.html")
-    text = (tmp_path / "viewer.html").read_text("utf-8")
-    assert text == viewer.page
-    assert "黑" in text and "<title>注意力</title>" in text
-
-
-def test_a_notebook_shows_the_page_in_a_frame():
+def test_viewer_in_a_notebook_is_a_frame():
     viewer = plot.viewer(transformer(), HOSTILE + SOURCE[:1], TARGET)
     ((tag, attributes),) = Elements(viewer._repr_html_()).elements
     assert tag == "iframe"
@@ -239,7 +216,7 @@ def test_a_notebook_shows_the_page_in_a_frame():
 
 
 @pytest.mark.slow
-def test_six_layers_of_eight_heads_and_sixty_words_take_two_megabytes():
+def test_viewer_of_six_layers_of_eight_heads_and_sixty_words_takes_two_megabytes():
     rng = np.random.default_rng(3)
     collected = {}
     for path, value in transformer(6, 60, 60).items():
@@ -279,7 +256,7 @@ def test_six_layers_of_eight_heads_and_sixty_words_take_two_megabytes():
         ),
     ],
 )
-def test_invalid_arguments_of_the_viewer_are_refused(changes, message):
+def test_viewer_with_invalid_arguments_is_refused(changes, message):
     given = {"weights": {"a": weights(B, T, S)}, "source": SOURCE, "target": TARGET} | changes
     with pytest.raises(ValueError, match=re.escape(f"viewer: {message}")):
         plot.viewer(**given)

@@ -1,6 +1,5 @@
 """The viewer in a real browser."""
 
-import html
 import re
 
 import numpy as np
@@ -62,14 +61,17 @@ def choose(page, what, label):
     page.locator(f"#choose-{what} label", has=page.get_by_text(label, exact=True)).click()
 
 
-def test_a_word_shows_its_weights_as_query_or_key(opened):
-    page = opened()
-    assert page.locator("#question").inner_text() == "Choose a word"
+def test_viewer_shows_the_weights_of_a_word_of_any_head_layer_and_view(opened):
+    collected = known()
+    collected["model/decoder/block_0/cross_attention"][0, 2, 1] = np.eye(S)[6]
+    page = opened(plot.viewer(collected, SOURCE, TARGET, READ))
+    question = page.locator("#question")
+    assert question.inner_text() == "Choose a word"
     assert set(numbers(page, "keys")) == {""}
     before = page.locator("#keys .word").nth(2).evaluate(COLOR)
     uniform = lines(page)
     word(page, "queries", "chat").hover()
-    assert page.locator("#question").inner_text() == "“chat” attends to"
+    assert question.inner_text() == "“chat” attends to"
     assert numbers(page, "keys") == ["", "", "75%", "8.3%", "8.3%", "8.3%", ""]
     assert page.locator("#ranks .name").all_text_contents() == ["cat", "does", "not", "sleep"]
     assert page.locator("#ranks .share").all_text_contents() == ["75%", "8.3%", "8.3%", "8.3%"]
@@ -80,37 +82,18 @@ def test_a_word_shows_its_weights_as_query_or_key(opened):
     )
     assert widths[0] == max(widths) > widths[1]
     page.locator("h1").hover()
-    assert page.locator("#question").inner_text() == "Choose a word"
+    assert question.inner_text() == "Choose a word"
     assert set(numbers(page, "keys")) == {""}
     word(page, "keys", "cat").hover()
-    assert page.locator("#question").inner_text() == "“cat” is attended to by"
+    assert question.inner_text() == "“cat” is attended to by"
     assert numbers(page, "queries") == ["14%", "75%", "14%", "14%", "14%"]
     assert page.locator("#ranks .name").first.inner_text() == "chat"
     # a cell of the picture
     cell = page.evaluate("[grid.left + 2.5 * grid.cell, grid.top + 1.5 * grid.cell]")
     page.locator("#matrix canvas").hover(position={"x": cell[0], "y": cell[1]})
     assert page.locator("#pair").inner_text() == "chat → cat: 75%"
-    assert page.locator("#question").inner_text() == "“chat” attends to"
-
-
-def test_another_head_and_another_layer_show_their_weights(opened):
-    collected = known()
-    collected["model/decoder/block_0/cross_attention"][0, 2, 1] = np.eye(S)[6]
-    page = opened(plot.viewer(collected, SOURCE, TARGET))
-    word(page, "queries", "chat").click()
-    choose(page, "head", "0")
-    assert numbers(page, "keys") == ["", "", "75%", "25%", "", "", ""]
-    choose(page, "head", "2")
-    assert numbers(page, "keys") == ["", "", "75%", "", "", "25%", ""]
-    assert "Layer 1, head 2" in page.locator("#matrix h2").inner_text()
-    choose(page, "layer", "0")
-    assert numbers(page, "keys") == ["", "", "", "", "", "", "100%"]
-    assert "Layer 0, head 2" in page.locator("#matrix h2").inner_text()
-    assert "model/decoder/block_0/cross_attention" in page.locator("#matrix h2").inner_text()
-
-
-def test_all_heads_and_views_are_there_to_choose_from_with_roles_and_names(opened):
-    page = opened()
+    assert question.inner_text() == "“chat” attends to"
+    # roles and names
     assert page.get_by_role("option").count() == T + S
     assert page.get_by_role("listbox", name="Queries").count() == 1
     assert page.get_by_role("listbox", name="Keys").count() == 1
@@ -118,17 +101,28 @@ def test_all_heads_and_views_are_there_to_choose_from_with_roles_and_names(opene
     assert page.get_by_role("group", name="Layer").count() == 1
     assert page.get_by_role("img", name="Weights of Encoder–decoder · Layer 1").count() == 1
     assert page.locator(".head").count() == 2 * H
+    # other heads and layers
+    heading = page.locator("#matrix h2")
+    word(page, "queries", "chat").click()
+    choose(page, "head", "0")
+    assert numbers(page, "keys") == ["", "", "75%", "25%", "", "", ""]
+    choose(page, "head", "2")
+    assert numbers(page, "keys") == ["", "", "75%", "", "", "25%", ""]
+    assert "Layer 1, head 2" in heading.inner_text()
+    choose(page, "layer", "0")
+    assert numbers(page, "keys") == ["", "", "", "", "", "", "100%"]
+    assert "Layer 0, head 2" in heading.inner_text()
+    assert "model/decoder/block_0/cross_attention" in heading.inner_text()
     button = page.get_by_role("button", name="Layer 0, head 1")
     button.click()
     assert page.locator(".head[aria-pressed=true]").count() == 1
     assert button.get_attribute("aria-pressed") == "true"
     assert page.locator("#choose-layer input:checked + span").inner_text() == "0"
     assert page.locator("#choose-head input:checked + span").inner_text() == "1"
-    # A picture of another head has other colors.
     pixels = page.locator(".head canvas").evaluate_all(
         "all => all.map((canvas) => canvas.toDataURL())"
     )
-    assert len(set(pixels)) == H  # both layers have the same three
+    assert len(set(pixels)) == H + 1  # both layers have the same heads, but for one
     sentence = {side: page.locator(f"#{side} .text") for side in ("queries", "keys")}
     for name, queries, keys in (
         ("Encoder", SOURCE, SOURCE),
@@ -141,8 +135,9 @@ def test_all_heads_and_views_are_there_to_choose_from_with_roles_and_names(opene
     assert "the decoder's input" not in page.locator("#keys-name").inner_text()
 
 
-def test_the_keyboard_reaches_everything(opened):
+def test_viewer_is_used_by_the_keyboard_alone(opened):
     page = opened()
+    question = page.locator("#question")
     focused = "document.activeElement.closest('fieldset, .sentence, .head')?.id"
     reached, outlines = [], []
     for _ in range(5):
@@ -158,9 +153,9 @@ def test_the_keyboard_reaches_everything(opened):
     assert reached == ["choose-attention", "choose-layer", "choose-head", "queries", "keys"]
     assert outlines[3:] == ["solid", "solid"]
     page.keyboard.press("Shift+Tab")
-    assert page.locator("#question").inner_text() == "“le” attends to"
+    assert question.inner_text() == "“le” attends to"
     page.keyboard.press("ArrowRight")
-    assert page.locator("#question").inner_text() == "“chat” attends to"
+    assert question.inner_text() == "“chat” attends to"
     assert page.locator("#spoken").text_content() == "chat attends to cat 75%, does 8.3%, not 8.3%"
     assert page.locator("[aria-selected=true] .text").all_text_contents() == ["chat"]
     page.keyboard.press("ArrowDown")
@@ -168,77 +163,82 @@ def test_the_keyboard_reaches_everything(opened):
     assert "head 1" in page.locator("#matrix h2").inner_text()
     assert numbers(page, "keys") == ["", "", "75%", "", "25%", "", ""]
     page.keyboard.press("End")
-    assert page.locator("#question").inner_text() == "“pas” attends to"
+    assert question.inner_text() == "“pas” attends to"
     page.keyboard.press("Escape")
-    assert page.locator("#question").inner_text() == "Choose a word"
+    assert question.inner_text() == "Choose a word"
 
 
-def test_a_tap_selects_a_word_and_another_deselects_it(opened):
+def test_viewer_in_a_narrow_window_has_columns_and_takes_taps(opened):
     page = opened(width=375, height=720, has_touch=True, is_mobile=True)
+    words_of = {side: page.locator(f"#{side} .word") for side in ("queries", "keys")}
+    boxes = {side: [it.bounding_box() for it in words.all()] for side, words in words_of.items()}
+    right = max(box["x"] + box["width"] for box in boxes["queries"])
+    left = min(box["x"] for box in boxes["keys"])
+    assert right < left
     word(page, "queries", "chat").tap()
     assert page.locator("#question").inner_text() == "“chat” attends to"
+    assert lines(page) == 4
+    ends = page.locator("#lines path").evaluate_all("""paths => paths.map((path) => {
+      const start = path.ownerSVGElement.getBoundingClientRect().left + path.getBBox().x;
+      return [start, start + path.getBBox().width];
+    })""")
+    np.testing.assert_allclose(ends, [[right, left]] * 4, atol=1)
     word(page, "queries", "chat").tap()
     assert page.locator("#question").inner_text() == "Choose a word"
+    page.set_viewport_size({"width": 1280, "height": 720})
+    until(page, "!document.querySelector('.columns')")
+    tops = {it.bounding_box()["y"] for it in words_of["queries"].all()}
+    assert len(tops) == 1
 
 
-@pytest.mark.parametrize("width", [320, 768])
-def test_a_narrow_window_scrolls_down_and_not_aside(opened, width):
+def test_viewer_of_long_words_scrolls_down_and_not_aside(opened):
     long_words = [f"{'extraordinary' * (1 + i % 5)}{i}" for i in range(60)]
     collected = {
         f"m/encoder/block_{i}/self_attention": np.ones((1, 16, 60, 60)) / 60 for i in (1, 2)
     }
-    page = opened(plot.viewer(collected, long_words, title="long" * 50), width=width, height=720)
-    assert page.evaluate("document.documentElement.scrollWidth") == width
-    word(page, "queries", long_words[7]).click()
-    assert page.evaluate("document.documentElement.scrollWidth") == width
-    answer = page.locator("#answer").bounding_box()
-    assert answer["y"] < 720  # in sight, far as the end of the sentences is
+    page = opened(plot.viewer(collected, long_words, title="long" * 50), width=320, height=720)
+    for width, number in ((320, 7), (768, 8)):
+        page.set_viewport_size({"width": width, "height": 720})
+        until(page, f"document.documentElement.scrollWidth === {width}")
+        word(page, "queries", long_words[number]).click()
+        assert page.evaluate("document.documentElement.scrollWidth") == width
+        answer = page.locator("#answer").bounding_box()
+        assert answer["y"] < 720  # in sight, far as the end of the sentences is
 
 
-def test_dark_mode_has_colors_of_its_own(opened):
-    ground, picture = {}, {}
-    for scheme in ("light", "dark"):
-        page = opened(color_scheme=scheme)
-        ground[scheme] = page.locator("body").evaluate(COLOR)
-        picture[scheme] = page.locator(".head canvas").first.evaluate("it => it.toDataURL()")
-    assert ground["light"] != ground["dark"]
-    assert picture["light"] != picture["dark"]
+def test_viewer_in_dark_mode_has_colors_of_its_own(opened):
+    page = opened(color_scheme="dark")
+    ground, canvas = page.locator("body"), "document.querySelector('.head canvas').toDataURL()"
+    dark, picture = ground.evaluate(COLOR), page.evaluate(canvas)
     page.emulate_media(color_scheme="light")
-    canvas = "document.querySelector('.head canvas')"
-    until(page, f"wanted => {canvas}.toDataURL() === wanted", picture["light"])
+    until(page, f"dark => {canvas} !== dark", picture)
+    assert ground.evaluate(COLOR) != dark
+    page.emulate_media(color_scheme="dark")
+    until(page, f"dark => {canvas} === dark", picture)
 
 
-def test_a_script_in_a_sentence_is_text(opened):
-    sentence = [*HOSTILE, "."]
-    collected = {"a/self_attention": np.full((1, 2, S, S), 1 / S)}
-    page = opened(plot.viewer(collected, sentence, title="<script>alert(2)</script>"))
-    assert page.locator("#queries .text").all_text_contents() == sentence
-    assert page.locator("h1").inner_text() == "<script>alert(2)</script>"
-    word(page, "queries", HOSTILE[0]).hover()
-    assert page.locator("#ranks .name").all_text_contents() == sentence
-    assert page.locator("script").count() == 2  # the data and the page's own
-    assert page.locator("img").count() == 0
-
-
-def test_a_script_that_was_put_into_the_page_does_not_run(opened):
-    page = plot.viewer(known(), SOURCE, TARGET).page
-    planted = page.replace("<main>", "<script>window.ran = true</script><main>")
+def test_viewer_of_hostile_and_chinese_words_shows_them_and_runs_no_other_script(opened):
+    words, title = [*HOSTILE, "猫"], "<script>alert(2)</script>"
+    viewer = plot.viewer({"m/self_attention": np.full((1, S, S), 1 / S)}, words, title=title)
+    planted = viewer.page.replace("<main>", "<script>window.ran = true</script><main>")
     page = opened(plot.Viewer(planted))
     assert page.evaluate("window.ran") is None
-    assert "Content Security Policy" in opened.faults.pop()  # which the browser tells
-
-
-def test_chinese_words_are_shown(opened):
-    words = ["那", "只", "小", "黑", "猫", "睡觉", "。"]
-    page = opened(plot.viewer({"m/decoder": np.full((1, T, S), 1 / S)}, words, TARGET))
-    assert page.locator("#keys .text").all_text_contents() == words
+    (fault,) = opened.faults
+    assert "Content Security Policy" in fault  # which the browser tells
+    opened.faults.clear()
+    assert page.locator("#queries .text").all_text_contents() == words
+    assert page.locator("h1").inner_text() == title
+    assert page.locator("script").count() == 3  # the data, the page's own, and the planted one
+    assert page.locator("img").count() == 0
     assert page.locator("#choices fieldset:visible").count() == 0  # one matrix: nothing to choose
     assert not page.locator("#overview").is_visible()
+    word(page, "queries", HOSTILE[0]).hover()
+    assert page.locator("#ranks .name").all_text_contents() == words
     word(page, "keys", "猫").hover()
     assert page.locator("#question").inner_text() == "“猫” is attended to by"
 
 
-def test_learned_queries_have_numbers(opened):
+def test_viewer_of_learned_queries_has_numbers(opened):
     pool = np.full((1, 2, S), 0.05)
     pool[0, 1, 2] = 0.7
     page = opened(plot.viewer({"self": np.full((1, S, S), 1 / S), "pooling": pool}, SOURCE))
@@ -251,7 +251,7 @@ def test_learned_queries_have_numbers(opened):
     assert numbers(page, "queries") == ["5.0%", "70%"]
 
 
-def test_labels_are_chinese_where_that_is_asked_for(opened):
+def test_viewer_in_chinese_has_no_english_label(opened):
     page = opened(plot.viewer(known(), SOURCE, TARGET, READ, language="zh"))
     assert page.evaluate("document.documentElement.lang") == "zh-CN"
     assert page.get_by_role("radio", name="编码器-解码器").is_checked()
@@ -268,41 +268,14 @@ def test_labels_are_chinese_where_that_is_asked_for(opened):
     assert left <= {part for text in own for part in re.findall("[A-Za-z]{2,}", text)}
 
 
-def test_words_that_do_not_fit_in_a_row_stand_in_columns_beside_the_lines(opened):
-    page = opened(width=375, height=720)
-    words_of = {side: page.locator(f"#{side} .word") for side in ("queries", "keys")}
-    boxes = {side: [it.bounding_box() for it in words.all()] for side, words in words_of.items()}
-    right = max(box["x"] + box["width"] for box in boxes["queries"])
-    left = min(box["x"] for box in boxes["keys"])
-    assert right < left
-    word(page, "queries", "chat").click()
-    assert lines(page) == 4
-    ends = page.locator("#lines path").evaluate_all("""paths => paths.map((path) => {
-      const start = path.ownerSVGElement.getBoundingClientRect().left + path.getBBox().x;
-      return [start, start + path.getBBox().width];
-    })""")
-    np.testing.assert_allclose(ends, [[right, left]] * 4, atol=1)
-    page.set_viewport_size({"width": 1280, "height": 720})
-    until(page, "!document.querySelector('.columns')")
-    tops = {it.bounding_box()["y"] for it in words_of["queries"].all()}
-    assert len(tops) == 1
-
-
-def test_a_page_around_it_learns_its_height(opened):
-    page = plot.viewer(known(), SOURCE, TARGET).page
-    around = f"""<!doctype html><title>around</title>
-    <iframe srcdoc="{html.escape(page)}" sandbox="allow-scripts"></iframe>
+def test_viewer_in_a_frame_works_and_tells_the_page_around_its_height(opened):
+    frame = plot.viewer(known(), SOURCE, TARGET)._repr_html_()  # as in a notebook
+    around = f"""<!doctype html><title>around</title>{frame}
     <script>addEventListener("message", ({{data}}) => (window.told = data.viewerHeight))</script>"""
     page = opened(plot.Viewer(around))
-    opened.faults.clear()  # the frame's own address
-    until(page, "window.told > 500")
-
-
-def test_a_notebook_runs_it_in_a_frame(opened):
-    frame = plot.viewer(known(), SOURCE, TARGET)._repr_html_()
-    page = opened(plot.Viewer(f"<!doctype html><title>notebook</title>{frame}"))
     assert set(opened.faults) <= {"about:srcdoc"}  # the frame's own address
     opened.faults.clear()
+    until(page, "window.told > 500")
     inside = page.frame_locator("iframe")
     inside.locator("#queries .word").nth(1).hover()
     assert inside.locator("#question").inner_text() == "“chat” attends to"

@@ -31,14 +31,9 @@ def averages(batches, warm_up=1):
     return found
 
 
-def assert_close(ours, theirs):
-    for one, other in zip(ours, theirs, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("steps, scaled", [(2, False), (None, True)])
-def test_the_callbacks_in_it_see_the_average_and_those_after_it_the_weights(steps, scaled):
+def test_averaged_weights_callbacks_inside_see_average_and_outside_weights(steps, scaled):
     optimizer = keras.optimizers.Adam(
         0.1, use_ema=True, ema_momentum=MOMENTUM, gradient_accumulation_steps=steps
     )
@@ -48,7 +43,8 @@ def test_the_callbacks_in_it_see_the_average_and_those_after_it_the_weights(step
     fit(new_model(optimizer), [training.AveragedWeights([seen, inside]), after, outside])
     average = averages(after.batches, warm_up=steps or 1)
     for epoch in range(3):
-        assert_close(seen.epochs[epoch], average[3 * epoch + 2])
+        for one, other in zip(seen.epochs[epoch], average[3 * epoch + 2], strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
         assert_equal(after.epochs[epoch], after.batches[3 * epoch + 2])
     assert not np.allclose(seen.epochs[2][0], after.epochs[2][0], atol=1e-3)
     assert seen.batches == [] and heard_inside == heard_outside and len(heard_inside) == 8
@@ -56,8 +52,9 @@ def test_the_callbacks_in_it_see_the_average_and_those_after_it_the_weights(step
 
 
 @pytest.mark.slow
-def test_validation_measures_the_average_and_the_best_is_kept_beside_a_training_as_ever(tmp_path):
-    plain, judged, after, seen = new_model(), new_model(), Weights(), Weights()
+def test_averaged_weights_are_validated_and_kept_and_leave_training_as_it_is(tmp_path):
+    models = [new_model(run_eagerly=False) for _ in range(2)]  # as users have them
+    (plain, judged), after, seen = models, Weights(), Weights()
     path, weights_path = tmp_path / "best.keras", tmp_path / "best.weights.h5"
     keep = keras.callbacks.ModelCheckpoint(path, save_best_only=True)
     keep_weights = training.BestWeights(weights_path)
@@ -72,15 +69,14 @@ def test_validation_measures_the_average_and_the_best_is_kept_beside_a_training_
     assert keep_weights.best == history["val_loss"][best]
     assert_equal(keras.models.load_model(path).get_weights(), seen.epochs[best])
     fit(plain, [], epochs=7)
-    for one, other in zip(judged.optimizer.variables, plain.optimizer.variables, strict=True):
-        np.testing.assert_array_equal(one, other)
+    assert_equal(judged.optimizer.variables, plain.optimizer.variables)
     judged.load_weights(weights_path)
     assert_equal(judged.get_weights(), seen.epochs[best])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("restored, epoch", [(False, -1), (True, 0)])
-def test_stopped_early_a_model_is_left_with_its_last_average_or_the_best(restored, epoch):
+def test_averaged_weights_stopped_early_leave_the_last_average_or_the_best(restored, epoch):
     seen, model = Weights(), new_model()
     stop = keras.callbacks.EarlyStopping(
         monitor="loss", mode="max", patience=2, restore_best_weights=restored
@@ -91,7 +87,7 @@ def test_stopped_early_a_model_is_left_with_its_last_average_or_the_best(restore
 
 
 @pytest.mark.slow
-def test_an_error_in_a_callback_restores_the_weights():
+def test_averaged_weights_error_in_a_callback_restores_the_weights():
     def fail(epoch, logs):
         raise KeyError("nothing")
 
@@ -104,9 +100,7 @@ def test_an_error_in_a_callback_restores_the_weights():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("since", ["nothing", "other weights", "another model"])
-def test_after_an_interrupted_validation_training_goes_on_from_its_weights_or_from_later_ones(
-    since,
-):
+def test_averaged_weights_interrupted_in_validation_train_on_from_weights_or_later_ones(since):
     def stop(batch, logs):
         if len(seen.batches) == 6:
             raise KeyboardInterrupt
@@ -130,19 +124,19 @@ def test_after_an_interrupted_validation_training_goes_on_from_its_weights_or_fr
     assert_equal(begun[0], wanted)
 
 
-def test_before_training_there_is_no_average():
-    built = new_model()
+@pytest.mark.slow
+def test_averaged_weights_without_an_average_are_refused():
+    def evaluate(model):
+        model.evaluate(*HELD_OUT, callbacks=[training.AveragedWeights()], verbose=0)
+
+    built, without = new_model(), new_model(keras.optimizers.Adam())
     built.optimizer.build(built.trainable_variables)  # its averages are zeros
     said = "AveragedWeights: `optimizer` must have an average, which exists after the first update"
     for model in (new_model(), built):
         with pytest.raises(ValueError, match=said):
-            model.evaluate(*HELD_OUT, callbacks=[training.AveragedWeights()], verbose=0)
-
-
-def test_an_optimizer_that_keeps_no_average_is_refused():
-    model = new_model(keras.optimizers.Adam())
+            evaluate(model)
     said = "AveragedWeights: `optimizer` must keep an average: `use_ema=True`"
     with pytest.raises(ValueError, match=said):
-        fit(model, [training.AveragedWeights()])
+        evaluate(without)
     with pytest.raises(ValueError, match=said):
-        model.evaluate(*HELD_OUT, callbacks=[training.AveragedWeights()], verbose=0)
+        fit(without, [training.AveragedWeights()])

@@ -35,7 +35,7 @@ def bleu(*shares):
 
 
 @pytest.mark.slow
-def test_bleu_joins_the_logs_of_each_epoch_and_the_callbacks_behind_it_monitor_it(tmp_path):
+def test_validation_bleu_joins_the_logs_for_later_callbacks(tmp_path):
     translate, asked = scripted(0.6, 1.0, 0.8, 0.8, 0.8)
     model, seen = new_model("sgd"), Weights()
     keep = keras.callbacks.ModelCheckpoint(
@@ -52,7 +52,7 @@ def test_bleu_joins_the_logs_of_each_epoch_and_the_callbacks_behind_it_monitor_i
 
 
 @pytest.mark.slow
-def test_the_last_value_is_repeated_and_the_last_epoch_is_scored():
+def test_validation_bleu_between_scores_repeats_the_last_and_scores_the_last_epoch():
     translate, asked = scripted(0.6, 0.8, 1.0, 0.4)
     scored = training.ValidationBleu(translate, REFERENCES, REFERENCES, every=3, name="bleu")
     history = fit(new_model("sgd"), [scored], epochs=8).history
@@ -61,49 +61,29 @@ def test_the_last_value_is_repeated_and_the_last_epoch_is_scored():
     assert len(asked) == 4
 
 
-def test_the_progress_bar_shows_bleu_at_the_end_of_its_line(capsys):
+def test_validation_bleu_ends_the_line_of_the_progress_bar(capsys):
     translate, _ = scripted(1.0)
     scored = training.ValidationBleu(translate, REFERENCES, REFERENCES)
     new_model("sgd").fit(X, Y, callbacks=[scored], verbose=2)
     assert capsys.readouterr().out.strip().endswith("val_bleu: 100.0000")
 
 
-BLEU = {"translate": print, "sources": REFERENCES, "references": REFERENCES}
+def test_bleu_without_a_translation_for_each_reference_is_refused(monkeypatch):
+    def validation(**others):
+        training.ValidationBleu(**{"translate": print, "references": REFERENCES, **others})
 
-
-@pytest.mark.parametrize(
-    "call, arguments, said",
-    [
-        (
-            training.ValidationBleu,
-            {**BLEU, "references": ["one"]},
-            "`references` must hold a sentence for each of the 2 sources. Received: references=1",
-        ),
-        (
-            training.ValidationBleu,
-            {**BLEU, "sources": [], "references": []},
-            "`sources` must hold at least one sentence",
-        ),
-        (
-            training.corpus_bleu,
-            {"hypotheses": REFERENCES[:1], "references": REFERENCES},
-            "`hypotheses` must hold a sentence for each of the 2 references. Received: hypo",
-        ),
-        (
-            training.corpus_bleu,
-            {"hypotheses": [], "references": []},
-            "`references` must hold at least one sentence",
-        ),
-    ],
-)
-def test_each_reference_needs_a_translation(call, arguments, said):
-    with pytest.raises(ValueError, match=f"{call.__name__}: {said}"):
-        call(**arguments)
-
-
-def test_a_missing_sacrebleu_is_reported_before_training(monkeypatch):
+    a_sentence_each = "must hold a sentence for each of the 2"
+    for call, arguments, said in [
+        (validation, {"sources": ["a", "b"], "references": ["c"]}, f"`ref.* {a_sentence_each} so"),
+        (validation, {"sources": [], "references": []}, "`sources` must hold at least one"),
+        (training.corpus_bleu, {"hypotheses": ["a"], "references": REFERENCES}, a_sentence_each),
+        (training.corpus_bleu, {"hypotheses": [], "references": []}, "`references` must hold at "),
+    ]:
+        who = "ValidationBleu" if call is validation else "corpus_bleu"
+        with pytest.raises(ValueError, match=f"^{who}: .*{said}"):
+            call(**arguments)
     monkeypatch.setitem(sys.modules, "sacrebleu", None)
     with pytest.raises(
         ImportError, match=r'ValidationBleu needs sacrebleu: pip install "tfattn\[text\]"'
     ):
-        training.ValidationBleu(**BLEU)
+        validation(sources=REFERENCES)

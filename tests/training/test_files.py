@@ -1,4 +1,7 @@
-"""Files that are replaced at once, and the weights of the best epoch that are kept so."""
+"""Files that are replaced at once, and the weights of the best epoch that are kept so.
+
+Damaged ones: `tests/translator/test_damage.py`.
+"""
 
 import pathlib
 import re
@@ -9,33 +12,42 @@ import numpy as np
 import pytest
 
 import tfattn
-from tests.helpers.processes import locking, printed
+from tests.helpers import processes, small_training
 from tfattn import data, plot, training
 from tfattn._files import replacing
 from tfattn.training.integrity import lock
 
 
-def test_a_failed_write_leaves_the_old_file(tmp_path):
+def names(folder):
+    return [each.name for each in folder.iterdir()]
+
+
+def test_replacing_failed_leaves_the_old_file(tmp_path):
     path = tmp_path / "file.txt"
     with replacing(path) as beside:
         beside.write_text("old")
     with pytest.raises(OSError, match="full"), replacing(path) as beside:
         beside.write_text("ne")
         raise OSError("full")
-    assert path.read_text() == "old" and [each.name for each in tmp_path.iterdir()] == [path.name]
+    with pytest.raises(FileNotFoundError, match=r"unfinished\.file\.txt"), replacing(path):
+        pass  # nothing is written
+    assert path.read_text() == "old" and names(tmp_path) == [path.name]
     with replacing(path) as beside:
         assert beside.suffix == path.suffix and beside.parent == path.parent
         beside.write_text("new")
         assert path.read_text() == "old"
-    assert path.read_text() == "new" and [each.name for each in tmp_path.iterdir()] == [path.name]
-
-
-def test_a_link_stays_a_link(tmp_path):
+    assert path.read_text() == "new" and names(tmp_path) == [path.name]
     (tmp_path / "link").symlink_to("elsewhere")
     for text in ("new", "newer"):
         with replacing(tmp_path / "link") as beside:
             beside.write_text(text)
         assert (tmp_path / "link").is_symlink() and (tmp_path / "elsewhere").read_text() == text
+
+
+@pytest.mark.parametrize("name, error", [("no/x", FileNotFoundError), ("", IsADirectoryError)])
+def test_replacing_impossible_path_is_refused_before_anything_is_computed(tmp_path, name, error):
+    with pytest.raises(error, match=f"{tmp_path}.*(?<!unfinished.x)'$"), replacing(tmp_path / name):
+        pytest.fail("computed")
 
 
 HALF = "a\udc80\\"  # half a surrogate pair, as a terminal of another encoding may pass in
@@ -50,10 +62,6 @@ def test_half_a_character_is_written_and_read_back(tmp_path):
     assert data.load_vocabulary(tmp_path / "words.json").words == words.words
 
 
-def full(*_):
-    raise OSError("full")
-
-
 SAVERS = {
     "Viewer": lambda path: plot.Viewer("page").save(path),
     "Vocabulary": data.Vocabulary(["a"]).save,
@@ -62,13 +70,16 @@ SAVERS = {
 
 
 @pytest.mark.parametrize("saver", SAVERS)
-def test_a_file_stays_until_the_new_one_is_whole(saver, tmp_path, monkeypatch):
+def test_save_interrupted_leaves_the_old_file(saver, tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError("full")
+
     path = tmp_path / "file"
     path.write_text("old")
     monkeypatch.setattr("os.fsync", full)  # the new one is written by then
     with pytest.raises(OSError, match="full"):
         SAVERS[saver](path)
-    assert path.read_text() == "old" and [each.name for each in tmp_path.iterdir()] == ["file"]
+    assert path.read_text() == "old" and names(tmp_path) == ["file"]
 
 
 # What may open a file to write: the module of files, and what writes into the path that it gives.
@@ -77,49 +88,42 @@ WRITES = re.compile(
 )
 
 
-def test_every_file_of_the_package_is_written_beside_the_old_one_first():
+def test_package_writes_every_file_beside_the_old_one_first():
     found = []
     for path in sorted(pathlib.Path(tfattn.__file__).parent.rglob("*.py")):
         lines = path.read_text(encoding="utf-8").splitlines()
         for number, line in enumerate(lines):
             code = line.strip()
-            if "os.devnull" in code:
-                continue
             if WRITES.search(code) and not code.startswith((">>>", "...")):
-                if "unfinished" not in "".join(lines[number - 3 : number + 1]):
+                beside = "unfinished" in "".join(lines[number - 3 : number + 1])
+                if not beside and "os.devnull" not in code:
                     found.append(f"{path.name}: {code}")
     assert found == []
 
 
-def test_a_file_of_which_nothing_was_written_leaves_the_old_one(tmp_path):
-    path = tmp_path / "file.txt"
-    path.write_text("old")
-    with pytest.raises(FileNotFoundError, match=r"unfinished\.file\.txt"), replacing(path):
-        pass
-    assert path.read_text() == "old"
-
-
-@pytest.mark.parametrize("name, error", [("no/x", FileNotFoundError), ("", IsADirectoryError)])
-def test_an_impossible_path_is_refused_before_anything_is_computed(tmp_path, name, error):
-    with pytest.raises(error, match=f"{tmp_path}.*(?<!unfinished.x)'$"), replacing(tmp_path / name):
-        pytest.fail("computed")
-
-
-def test_a_process_that_dies_leaves_its_lock_to_others(tmp_path):
+def test_lock_of_a_process_that_dies_is_released(tmp_path):
     path = tmp_path / "file"
-    with locking(path) as is_locked, pytest.raises(filelock.Timeout):
+    with processes.locking(path) as is_locked, pytest.raises(filelock.Timeout):
         assert is_locked
         lock(path)
     mine, again = lock(path), lock(path)  # which one process may have twice
     for each in (mine, again):
-        with locking(path) as is_locked:
+        with small_training.locking(path) as is_locked:
             assert not is_locked
         each.release()
-    with locking(path) as is_locked:
+    with small_training.locking(path) as is_locked:
         assert is_locked
 
 
 NAN = float("nan")
+
+
+def dense(path, monitor="val_bleu", **options):
+    """The callback and the model of a layer, to which it belongs."""
+    model = keras.Sequential([keras.Input((9,)), keras.layers.Dense(99)])
+    keep = training.BestWeights(path, monitor, **options)
+    keep.set_model(model)
+    return keep, model
 
 
 @pytest.mark.parametrize(
@@ -134,12 +138,10 @@ NAN = float("nan")
         ([NAN, NAN, 3.0, NAN], {"better": max}, [NAN, NAN, 3.0, 3.0], 3.0),
     ],
 )
-def test_the_weights_of_the_best_epoch_are_kept(tmp_path, values, options, kept, best):
+def test_best_weights_are_those_of_the_best_epoch(tmp_path, values, options, kept, best):
     """Each epoch has its value as weights."""
-    path = tmp_path / "best.weights.h5"
-    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
-    keep, found = training.BestWeights(path, "val_bleu", **options), []
-    keep.set_model(model)
+    path, found = tmp_path / "best.weights.h5", []
+    keep, model = dense(path, **options)
 
     def set_all(value):
         model.set_weights([np.full_like(weights, value) for weights in model.get_weights()])
@@ -152,49 +154,20 @@ def test_the_weights_of_the_best_epoch_are_kept(tmp_path, values, options, kept,
         model.load_weights(path)
         found.append(float(model.get_weights()[1][0]))
     np.testing.assert_array_equal(found, kept)
-    assert keep.best == best and [each.name for each in tmp_path.iterdir()] == [path.name]
+    assert keep.best == best and names(tmp_path) == [path.name]
 
 
-def test_a_log_that_is_not_there_is_named(tmp_path):
-    keep = training.BestWeights(tmp_path / "best.weights.h5", "val_blue")
-    with pytest.raises(
-        ValueError, match=r"BestWeights: `monitor` must be one of \['loss'\]. Received: monitor='va"
-    ):
+def test_best_weights_without_their_log_or_on_a_full_disk_raise_and_leave_nothing(tmp_path):
+    keep, _ = dense(tmp_path / "best.weights.h5", "val_blue")
+    said = r"BestWeights: `monitor` must be one of \['loss'\]. Received: monitor='val_blue"
+    with pytest.raises(ValueError, match=said):
         keep.on_epoch_end(0, {"loss": 1.0})
-
-
-def test_a_resumed_run_refuses_damaged_best_weights(tmp_path):
-    path = tmp_path / "best.weights.h5"
-    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
-    keep = training.BestWeights(path, "loss")
-    keep.set_model(model)
-    keep.on_epoch_end(0, {"loss": 1.0})
-    assert training.BestWeights(path, "loss", best=1.0).best == 1.0
-    whole = path.read_bytes()
-    kernel = whole.index(keras.ops.convert_to_numpy(model.layers[0].kernel).tobytes())
-    for content in (whole[:kernel] + bytes(2) + whole[kernel + 2 :], whole[:-2], whole[:9], b""):
-        path.write_bytes(content)
-        training.BestWeights(path, "loss")  # a new run, which will write over it
-        with pytest.raises(ValueError, match="BestWeights: `filepath` must be an intact file of"):
-            training.BestWeights(path, "loss", best=1.0)
-
-
-FULL_DISK = """
-import resource, keras
-from tfattn import training
-model = keras.Sequential([keras.Input((9,)), *(keras.layers.Dense(99) for _ in range(6))])
-resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))  # bytes of a file
-keep = training.BestWeights("best.weights.h5", "loss")
-keep.set_model(model)
-try:
-    keep.on_epoch_end(0, {"loss": 1.0})
-except OSError:
-    print("refused", keep.best)
-"""
-
-
-@pytest.mark.slow
-def test_best_weights_that_do_not_fit_on_the_disk_raise_and_leave_nothing(tmp_path):
-    pytest.importorskip("resource", reason="for limits of POSIX")
-    assert printed("-c", FULL_DISK, folder=tmp_path, warm=True) == "refused None\n"
-    assert not list(tmp_path.iterdir())
+    resource = pytest.importorskip("resource", reason="for limits of POSIX")
+    _, most = before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2_000, most))  # bytes of a file
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            keep.on_epoch_end(0, {"val_blue": 1.0})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert keep.best is None and not names(tmp_path)

@@ -11,7 +11,7 @@ from tfattn.training import processes
 
 
 @pytest.mark.slow
-def test_a_single_process_runs_its_callbacks_like_others():
+def test_first_process_alone_runs_its_callbacks_like_others():
     heard_inside, heard_outside, seen, direct, model = [], [], Weights(), Weights(), new_model()
     inside, outside = listening(heard_inside), listening(heard_outside)
     told = keras.callbacks.LambdaCallback(
@@ -28,7 +28,7 @@ def test_a_single_process_runs_its_callbacks_like_others():
 
 
 @pytest.mark.parametrize("who", [training.FirstProcess, training.AveragedWeights])
-def test_callbacks_of_batches_and_backups_are_refused(who):
+def test_first_process_callbacks_of_batches_and_backups_are_refused(who):
     for callback, said in (
         (training.Backup("run.backup"), "not hold `Backup`: pass it to `fit` itself"),
         (
@@ -40,7 +40,8 @@ def test_callbacks_of_batches_and_backups_are_refused(who):
             who([callback])
 
 
-def test_a_model_of_other_weights_than_its_config_makes_is_refused():
+@pytest.mark.slow
+def test_first_process_model_of_other_weights_than_its_config_is_refused():
     sizes = {"num_layers": 1, "width": 8, "num_heads": 2, "hidden_dim": 16}
     model = tfattn.CausalLM(11, **sizes)
     model(np.array([[3, 4]]))
@@ -73,7 +74,7 @@ def sent(monkeypatch):
 
 
 @pytest.mark.parametrize("size", [0, 4, 5, 13])
-def test_bytes_are_sent_in_pieces(size, sent, monkeypatch):
+def test_from_first_sends_bytes_in_pieces(size, sent, monkeypatch):
     content = bytes(range(size))
     assert processes.from_first(content) == content
     assert all(array.nbytes <= 8 for array in sent)
@@ -100,41 +101,34 @@ def as_another_process(sent, monkeypatch):
 
 
 @pytest.mark.parametrize("content", [None, b"abcdefg"])
-def test_only_the_first_process_computes(content, sent, monkeypatch):
+def test_by_first_computes_in_the_first_process_alone(content, sent, monkeypatch):
     assert processes.by_first("me", lambda: content) == content
     arrays = as_another_process(sent, monkeypatch)
     assert processes.by_first("me", lambda: _raise(AssertionError)) == content
     assert next(arrays, None) is None
 
 
-FULL = OSError(28, "No space left on device")
-
-
-def test_an_error_of_the_first_process_is_raised_in_all(sent, monkeypatch):
+def test_by_first_error_is_raised_in_all_processes(sent, monkeypatch, tmp_path):
+    failing = dict.fromkeys(("on_train_begin", "on_epoch_begin", "on_train_end"), lambda *_: 1 / 0)
+    once = training.FirstProcess([keras.callbacks.LambdaCallback(**failing)])
+    for call in (once.on_train_begin, lambda: once.on_epoch_begin(0), once.on_train_end):
+        with pytest.raises(RuntimeError, match="^FirstProcess: the first process failed with Zero"):
+            call()
+    with pytest.raises(RuntimeError, match="^Backup: the first process failed with IsADirectoryE"):
+        training.Backup(tmp_path)
+    sent.clear()
+    full = OSError(28, "No space left on device")
     said = r"^Backup: the first process failed with OSError: \[Errno 28\] No space left on device$"
     with pytest.raises(RuntimeError, match=said) as raised:
-        processes.by_first("Backup", lambda: _raise(FULL))
-    assert raised.value.__cause__ is FULL
+        processes.by_first("Backup", lambda: _raise(full))
+    assert raised.value.__cause__ is full
     arrays = as_another_process(sent, monkeypatch)
     with pytest.raises(RuntimeError, match=said):
         processes.by_first("Backup", lambda: _raise(AssertionError))
     assert next(arrays, None) is None
 
 
-@pytest.mark.parametrize("method", ["on_train_begin", "on_epoch_begin", "on_train_end"])
-def test_an_error_of_a_callback_is_raised_in_all(method, sent):
-    failing = keras.callbacks.LambdaCallback(**{method: lambda *arguments: 1 / 0})
-    once = training.FirstProcess([failing])
-    with pytest.raises(RuntimeError, match="^FirstProcess: the first process failed with ZeroDiv"):
-        getattr(once, method)(*([0] if "epoch" in method else []))
-
-
-def test_an_error_of_reading_a_backup_is_raised_in_all(sent, tmp_path):
-    with pytest.raises(RuntimeError, match="^Backup: the first process failed with IsADirectoryE"):
-        training.Backup(tmp_path)
-
-
-def test_a_size_beyond_32_bits_is_sent(sent, monkeypatch):
+def test_from_first_size_beyond_32_bits_is_sent(sent, monkeypatch):
     class Stop(Exception):
         pass
 

@@ -32,7 +32,7 @@ def mesh():
     return keras.distribution.DeviceMesh((2, 3), ("rows", "parts"), devices=devices)
 
 
-def test_gates_are_split_like_their_factors():
+def test_transformer_layout_splits_gates_like_their_factors():
     layout = training.transformer_layout(mesh(), axis="parts")
     for gate, like in (("self_attention/gate", "value"), ("feed_forward/gate", "inner")):
         peer = gate.replace("gate", like)
@@ -52,7 +52,7 @@ def weights():
 
 @pytest.mark.parametrize("shard_vocabulary", [True, False])
 @pytest.mark.parametrize("match", [re.search, re.fullmatch])  # as Keras 3.12 and 3.15 do
-def test_a_weight_has_its_layout_whether_patterns_are_searched_for_or_match_whole(
+def test_transformer_layout_patterns_searched_or_matched_whole_are_of_each_weight(
     match, shard_vocabulary
 ):
     layout = training.transformer_layout(mesh(), "parts", shard_vocabulary)
@@ -64,7 +64,7 @@ def test_a_weight_has_its_layout_whether_patterns_are_searched_for_or_match_whol
         assert found == ([] if axes is None else [axes]), weight.path
 
 
-def test_an_axis_that_the_mesh_has_not_is_refused():
+def test_transformer_layout_axis_that_the_mesh_lacks_is_refused():
     said = r"transformer_layout: `axis` must be one of \('rows', 'parts'\). Received: axis='model'"
     with pytest.raises(ValueError, match=said):
         training.transformer_layout(mesh())

@@ -3,8 +3,6 @@ seeds, logs, best weights. Files that `Backup` does not go on with, and what it 
 """
 
 import functools
-import io
-import json
 import os
 import pathlib
 import tempfile
@@ -14,23 +12,21 @@ import numpy as np
 import pytest
 
 import tfattn
-from tests.helpers.processes import locking
+from tests.helpers.small_training import assert_equal, locking
 from tests.helpers.tensors import BACKEND, tf
 from tfattn import data, training
 
 pytestmark = pytest.mark.usefixtures("dense_path")
 
 STEPS, SEED = 3, 5  # batches an epoch
+ON_TENSORFLOW = {
+    "condition": BACKEND == "tensorflow",
+    "reason": "about JAX and PyTorch, where `fit` builds a model at its start",
+}
 
 
 def everything(model):
     return [*model.variables, *model.optimizer.variables]
-
-
-def assert_same(ours, theirs):
-    assert len(ours) == len(theirs)
-    for one, other in zip(ours, theirs, strict=True):
-        np.testing.assert_array_equal(np.array(one), np.array(other))
 
 
 # On batches of text, stopped in the middle of an epoch.
@@ -84,7 +80,7 @@ def train_translator(model, folder, *extra):
 
 
 @pytest.mark.slow
-def test_a_run_that_is_stopped_in_an_epoch_ends_as_if_it_had_not_been(tmp_path):
+def test_backup_training_stopped_in_an_epoch_ends_as_one_that_was_not(tmp_path):
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     for folder in (whole, cut):
         folder.mkdir()
@@ -102,12 +98,12 @@ def test_a_run_that_is_stopped_in_an_epoch_ends_as_if_it_had_not_been(tmp_path):
     for variable in everything(model):  # whatever the file leaves out is now wrong
         variable.assign(np.zeros(variable.shape))
     assert train_translator(model, cut) == history
-    assert_same(everything(model), wanted)
+    assert_equal(everything(model), wanted)
     kept = []
     for folder in (cut, whole):
         model.load_weights(folder / "best.weights.h5")
         kept.append(model.get_weights())
-    assert_same(*kept)
+    assert_equal(*kept)
 
 
 # The same with a model of a few weights, stopped between two epochs.
@@ -179,78 +175,89 @@ def whole_and_resumed(tmp_path, new_model, *new_judges):
     return run("whole"), run("cut")
 
 
+# Three batches an epoch, so that half an update is left over at its end.
 def lower_rate():
     return keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate / 2)
 
 
-# Three batches an epoch, so that half an update is left over at its end.
-ACCUMULATED = {"gradient_accumulation_steps": 2, "use_ema": True, "clipnorm": 1.0}
-RUNS = {
-    "accumulated": (lambda: keras.optimizers.Adam(0.16, **ACCUMULATED), "float32", [lower_rate]),
-    "scaled, bfloat16": (
-        lambda: keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam(0.01, use_ema=True)),
-        *("bfloat16", []),
-    ),
-}
+def accumulating():
+    # Three batches an epoch, so that half an update is left over at its end.
+    options = {"gradient_accumulation_steps": 2, "use_ema": True, "clipnorm": 1.0}
+    return seeded(keras.optimizers.Adam(0.16, **options))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", RUNS)
-def test_weights_optimizer_and_seeds_are_resumed_bit_for_bit(tmp_path, name):
-    optimizer, dtype, judges = RUNS[name]
-    (model, whole), (resumed, history) = whole_and_resumed(
-        tmp_path, lambda: seeded(optimizer(), dtype), *judges
+def scaled_bfloat16():
+    optimizer = keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam(0.01, use_ema=True))
+    return seeded(optimizer, "bfloat16")
+
+
+def scheduled():
+    return seeded(keras.optimizers.Adam(training.TransformerSchedule(width=5, warmup_steps=7)))
+
+
+def unsure():
+    return keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda epoch, logs: logs.update(sure=[epoch, 0.5])
     )
-    assert model.weights[0].dtype == dtype
-    assert_same(everything(resumed), everything(model))
-    assert any(variable.path.endswith("seed_generator_state") for variable in everything(model))
-    assert history.history == whole.history
-    if judges:
-        np.testing.assert_allclose(resumed.optimizer.learning_rate, 0.01)
 
 
-@pytest.mark.slow
-def test_the_history_of_a_resumed_run_is_complete(tmp_path):
-    sentence = "a b c d e f g h i j k l m"
-
-    def unsure():
-        return keras.callbacks.LambdaCallback(
-            on_epoch_end=lambda epoch, logs: logs.update(sure=[epoch, 0.5])
-        )
+def score():
+    """BLEU, whose value stands between two translations, in the next life too."""
 
     def translate(model, sources):  # the more steps, the more of the sentence
         words = sources[0].split()
         return [" ".join([*words[: int(model.optimizer.iterations)], *words[:-2]])]
 
-    def score():  # whose value stands between two translations, in the next life too
-        return training.ValidationBleu(translate, [sentence], [sentence], every=4)
+    sentence = "a b c d e f g h i j k l m"
+    return training.ValidationBleu(translate, [sentence], [sentence], every=4)
 
-    def new_model():
-        schedule = training.TransformerSchedule(width=5, warmup_steps=7)
-        return seeded(keras.optimizers.Adam(schedule))
 
-    (model, whole), (resumed, history) = whole_and_resumed(tmp_path, new_model, unsure, score)
-    assert_same(everything(resumed), everything(model))
-    assert history.history == whole.history
-    assert history.history["sure"] == [[0, 0.5], [1, 0.5], [2, 0.5], [3, 0.5]]
-    first, *between, last = history.history["val_bleu"]
-    assert between == [first, first] and last != first
-    assert history.epoch == whole.epoch == [0, 1, 2, 3]
-    assert training.Backup(tmp_path / "cut").history == whole.history
+def unbuilt():
+    keras.utils.set_random_seed(SEED)
+    model = keras.Sequential([keras.layers.Dense(2)])
+    model.compile("adam", "mse", run_eagerly=True)
+    return model
 
 
 @pytest.mark.slow
-def test_one_object_serves_two_fits_and_a_finished_run_has_nothing_to_do(tmp_path):
+@pytest.mark.parametrize(
+    "new_model, judges",
+    [
+        (accumulating, [lower_rate]),
+        (scaled_bfloat16, []),
+        (scheduled, [unsure, score]),
+        pytest.param(unbuilt, [], marks=pytest.mark.skipif(**ON_TENSORFLOW)),
+    ],
+)
+def test_backup_resumed_run_is_the_whole_one_bit_for_bit(tmp_path, new_model, judges):
+    (model, whole), (resumed, again) = whole_and_resumed(tmp_path, new_model, *judges)
+    assert_equal(everything(resumed), everything(model))
+    assert again.history == whole.history == training.Backup(tmp_path / "cut").history
+    assert again.epoch == whole.epoch == [0, 1, 2, 3]
+    paths = [variable.path for variable in everything(model)]
+    assert new_model is unbuilt or any(path.endswith("seed_generator_state") for path in paths)
+    assert model.weights[0].dtype == ("bfloat16" if new_model is scaled_bfloat16 else "float32")
+    if lower_rate in judges:
+        np.testing.assert_allclose(resumed.optimizer.learning_rate, 0.01)
+    if score in judges:
+        assert again.history["sure"] == [[0, 0.5], [1, 0.5], [2, 0.5], [3, 0.5]]
+        first, *between, last = again.history["val_bleu"]
+        assert between == [first, first] and last != first
+
+
+@pytest.mark.slow
+def test_backup_serves_two_fits_and_none_of_a_finished_run(tmp_path):
     wanted, history, _ = whole_run(4)
     backup, twice, again = training.Backup(tmp_path / "twice"), seeded(), seeded()
     fit(twice, backup, 2)
     assert fit(twice, backup, 4).history == history
-    assert_same(everything(twice), wanted)
+    assert_equal(everything(twice), wanted)
     assert fit(again, training.Backup(tmp_path / "twice"), 4).history == history
-    assert_same(everything(again), wanted)
+    assert_equal(everything(again), wanted)
 
 
-def test_a_loss_that_is_not_finite_ends_the_training_and_keeps_the_epoch_before(tmp_path):
+@pytest.mark.slow
+def test_backup_loss_not_finite_ends_training_and_keeps_the_epoch_before(tmp_path):
     x = np.array([[1.0], [np.nan]])
     model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
     model.compile("sgd", "mse")
@@ -263,13 +270,6 @@ def test_a_loss_that_is_not_finite_ends_the_training_and_keeps_the_epoch_before(
     assert training.Backup(backup.filepath).epoch == 1
 
 
-def test_the_best_value_is_of_all_epochs_that_have_a_number(tmp_path):
-    backup = training.Backup(tmp_path / "run.backup")
-    assert backup.best("val_loss") is None
-    backup.history = {"val_loss": [np.nan, 3.0, 2.0, np.nan]}
-    assert backup.best("val_loss", min) == 2.0 and backup.best("val_loss") == 3.0
-
-
 # Files.
 
 
@@ -280,75 +280,9 @@ def backup_of(path, epochs):
     return training.Backup(path)
 
 
-def array_file():
-    file = io.BytesIO()
-    np.save(file, np.ones(3))
-    return file.getvalue()
-
-
-def named_arrays(**arrays):
-    file = io.BytesIO()
-    np.savez(file, **arrays)
-    return file.getvalue()
-
-
-DAMAGES = {
-    "end": lambda b: b[:-100],
-    "half": lambda b: b[: len(b) // 2],
-    "empty": lambda b: b"",
-    "text": lambda b: b"hello",
-    "array": lambda b: array_file(),
-    "another file of NumPy's": lambda b: named_arrays(weights=np.ones(3)),
-    "no epoch": lambda b: named_arrays(logs=np.array(json.dumps({"history": {}}))),
-    "no logs": lambda b: named_arrays(logs=np.array("[3]")),
-    "said to be encrypted": lambda b: b.replace(b"PK\1\2\x2d\3\x2d\0\0", b"PK\1\2\x2d\3\x2d\0\1"),
-}
-
-
-@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
-def test_a_damaged_file_is_refused_with_a_sentence(tmp_path, damage):
-    path = tmp_path / "run.backup"
-    path.write_bytes(damage(whole_run(2)[2]))
-    said = "Backup: `filepath` must be an intact file of `Backup`; delete it to"
-    with pytest.raises(ValueError, match=said):
-        training.Backup(path)
-
-
-def test_a_file_that_may_not_be_opened_is_not_called_damaged(tmp_path):
-    with pytest.raises(IsADirectoryError):
-        training.Backup(tmp_path)
-
-
-@pytest.mark.slow
-def test_the_backup_of_another_model_or_optimizer_is_refused(tmp_path):
-    said = "Backup: `filepath` must belong to this model and optimizer"
-    for other in (seeded("sgd"), seeded("adamax"), seeded(units=1)):
-        with pytest.raises(ValueError, match=said):
-            fit(other, backup_of(tmp_path / "adam", 2), 3)
-    scaled, adam, adamax = (
-        getattr(keras.optimizers, name) for name in ("LossScaleOptimizer", "Adam", "Adamax")
-    )
-    fit(seeded(scaled(adam())), training.Backup(tmp_path / "scaled"), 1)
-    with pytest.raises(ValueError, match=said):
-        fit(seeded(scaled(adamax())), training.Backup(tmp_path / "scaled"), 2)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("epochs", [0, 2])
-def test_a_file_that_another_run_has_written_to_since_is_refused(tmp_path, epochs):
-    stale = backup_of(tmp_path / "run.backup", epochs)
-    other = backup_of(tmp_path / "run.backup", 4)
-    said = f"Backup: `filepath` must still have {epochs} epochs.*Received: filepath='4 ep"
-    with pytest.raises(ValueError, match=said):
-        fit(seeded(), stale, 5)
-    assert other.epoch == training.Backup(tmp_path / "run.backup").epoch == 4
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("epochs", [0, 2])
-def test_a_backup_that_could_not_be_written_is_written_by_the_next_fit(
-    tmp_path, monkeypatch, epochs
-):
+def test_backup_write_killed_or_failed_is_made_up_by_the_next_fit(tmp_path, monkeypatch, epochs):
     path = tmp_path / "run.backup"
     backup, again = backup_of(path, epochs), seeded()
     # A full disk; a kill before the new file takes the other's place.
@@ -363,11 +297,40 @@ def test_a_backup_that_could_not_be_written_is_written_by_the_next_fit(
         assert backup.epoch == training.Backup(path).epoch == epochs
     wanted, history, _ = whole_run(4)
     assert fit(again, backup, 4).history == history
-    assert_same(everything(again), wanted)
+    assert_equal(everything(again), wanted)
     assert sorted(os.listdir(tmp_path)) == ["run.backup", "run.backup.lock"]
 
 
-def test_one_process_at_a_time_trains_with_a_file(tmp_path):
+def adam_of_losses(name):
+    return keras.optimizers.LossScaleOptimizer(getattr(keras.optimizers, name)())
+
+
+@pytest.mark.slow
+def test_backup_of_another_model_run_or_epoch_is_refused(tmp_path):
+    said = "Backup: `filepath` must belong to this model and optimizer"
+    for other in (seeded("sgd"), seeded("adamax"), seeded(units=1)):
+        with pytest.raises(ValueError, match=said):
+            fit(other, backup_of(tmp_path / "adam", 2), 3)
+    fit(seeded(adam_of_losses("Adam")), training.Backup(tmp_path / "scaled"), 1)
+    with pytest.raises(ValueError, match=said):
+        fit(seeded(adam_of_losses("Adamax")), training.Backup(tmp_path / "scaled"), 2)
+    said = r"`initial_epoch` must be `backup.epoch`, here 2. Received: initial_epoch=0"
+    with pytest.raises(ValueError, match=said):
+        fit(seeded(), backup_of(tmp_path / "adam", 2), 4, initial_epoch=0)
+    for epochs in (0, 2):  # and since then another run has written to the file
+        stale = backup_of(tmp_path / f"run{epochs}.backup", epochs)
+        other = backup_of(stale.filepath, 4)
+        said = f"Backup: `filepath` must still have {epochs} epochs.*Received: filepath='4 ep"
+        with pytest.raises(ValueError, match=said):
+            fit(seeded(), stale, 5)
+        assert other.epoch == training.Backup(stale.filepath).epoch == 4
+    if BACKEND == "tensorflow":  # elsewhere `fit` builds a model at its start
+        with pytest.raises(ValueError, match="Backup: `model` must be built before `fit`"):
+            fit(unbuilt(), training.Backup(tmp_path / "unbuilt"), 1)
+
+
+@pytest.mark.slow
+def test_backup_is_locked_while_it_trains_and_has_the_best_value(tmp_path):
     path = tmp_path / "new" / "run.backup"
     path.parent.mkdir()
 
@@ -380,33 +343,12 @@ def test_one_process_at_a_time_trains_with_a_file(tmp_path):
         with pytest.raises(ValueError, match=said):
             fit(seeded(), training.Backup(path), 1)
         assert not path.exists()
-    fit(seeded(), training.Backup(path), 1, keras.callbacks.LambdaCallback(on_epoch_end=others))
+    backup = training.Backup(path)
+    assert backup.best("val_loss") is None
+    fit(seeded(), backup, 1, keras.callbacks.LambdaCallback(on_epoch_end=others))
     with locking(path) as is_locked:
         assert is_locked
-
-
-def test_an_epoch_that_the_backup_does_not_go_on_with_is_refused(tmp_path):
-    said = r"`initial_epoch` must be `backup.epoch`, here 2. Received: initial_epoch=0"
-    with pytest.raises(ValueError, match=said):
-        fit(seeded(), backup_of(tmp_path / "run.backup", 2), 4, initial_epoch=0)
-
-
-def unbuilt_model():
-    keras.utils.set_random_seed(SEED)
-    model = keras.Sequential([keras.layers.Dense(2)])
-    model.compile("adam", "mse", run_eagerly=True)
-    return model
-
-
-@pytest.mark.tensorflow
-def test_a_model_that_is_not_built_is_refused_at_once(tmp_path):
-    with pytest.raises(ValueError, match="Backup: `model` must be built before `fit`"):
-        fit(unbuilt_model(), training.Backup(tmp_path / "run.backup"), 1)
-
-
-@pytest.mark.skipif(
-    BACKEND == "tensorflow", reason="about JAX and PyTorch, where `fit` builds a model at its start"
-)
-def test_a_model_that_fit_builds_goes_on_as_any_other(tmp_path):
-    (model, _), (resumed, _) = whole_and_resumed(tmp_path, unbuilt_model)
-    assert_same(everything(resumed), everything(model))
+    backup.history = {"val_loss": [np.nan, 3.0, 2.0, np.nan]}
+    assert backup.best("val_loss", min) == 2.0 and backup.best("val_loss") == 3.0
+    with pytest.raises(IsADirectoryError):  # which is not called damaged
+        training.Backup(tmp_path)

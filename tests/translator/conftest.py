@@ -1,16 +1,9 @@
-"""Fixtures: a small preset, a command that fails, and the folder of a finished run."""
-
-import contextlib
-import io
-import shutil
-from typing import NamedTuple
+"""Fixtures: a small preset, a command that fails, and one that the parser refuses."""
 
 import pytest
 
-from tests.helpers import paths
-from tests.translator.command import SMALL, TOY, status, translator
-from tfattn.translator.folder import Folder
-from tfattn.translator.presets import PRESETS, Phase, Preset
+from tests.translator.command import status
+from tfattn.translator.presets import Phase, Preset
 
 
 @pytest.fixture
@@ -51,46 +44,3 @@ def ended(monkeypatch):
         return end.value.code
 
     return of
-
-
-class Trained(NamedTuple):
-    """A folder with `out`, the folder of a run of one epoch, and the run's output."""
-
-    folder: object
-    output: str
-
-    @property
-    def out(self):
-        return self.folder / "here" / "and" / "there"
-
-
-@pytest.fixture(scope="session")
-def trained(tmp_path_factory):
-    folder, output = tmp_path_factory.mktemp("trained"), io.StringIO()
-    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(output):
-        patch.setitem(PRESETS["bahdanau"], "toy", SMALL)
-        patch.chdir(folder)
-        with paths.dense():
-            translator("train", *TOY, "--epochs", 1)
-    return Trained(folder, output.getvalue())
-
-
-@pytest.fixture(scope="session")
-def loaded(trained):
-    """Model and vocabularies of that run; tests share the compiled functions."""
-    return Folder(trained.out).load_model()
-
-
-@pytest.fixture
-def folder(trained, tmp_path, monkeypatch):
-    """A copy of the folder of a run of one epoch."""
-    monkeypatch.setitem(PRESETS["bahdanau"], "toy", SMALL)
-    return shutil.copytree(trained.folder, tmp_path / "copy")
-
-
-@pytest.fixture
-def out(folder, loaded, monkeypatch):
-    """The run in such a copy, with its model already loaded; the copy is the working directory."""
-    monkeypatch.chdir(folder)
-    monkeypatch.setattr(Folder, "load_model", lambda folder, *_: loaded)
-    return folder / "here" / "and" / "there"

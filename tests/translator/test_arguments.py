@@ -6,29 +6,27 @@ import sys
 
 import pytest
 
-from tests.translator.command import status
+from tests.translator.command import status, write_corpus
 from tfattn.translator.arguments import COMMANDS, EXPORTS, parse, parser
 from tfattn.translator.curriculum import KINDS
 from tfattn.translator.presets import MODELS, PRESETS
 from tfattn.translator.translating import search
 
 
-def test_the_help_names_every_command(ended, tmp_path, capsys):
+def test_help_names_every_command(ended, tmp_path, capsys):
     assert ended("--help", folder=tmp_path) == 0
     shown = capsys.readouterr().out
     for name, (summary, *_) in COMMANDS.items():
         assert re.search(f"^    {name} +{summary}$", shown, re.M)
-    assert ended(folder=tmp_path) == 2
-    assert "the following arguments are required: command" in capsys.readouterr().err
+    assert len(set(EXPORTS.values())) == len(EXPORTS)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_the_help_of_a_command_has_commands_to_copy(command, ended, tmp_path, capsys):
+def test_help_of_a_command_has_commands_to_copy(command, ended, tmp_path, capsys):
     assert ended(command, "--help", folder=tmp_path) == 0
     shown = capsys.readouterr().out
     (commands,) = [a for a in parser()._actions if isinstance(a, argparse._SubParsersAction)]
-    actions = commands.choices[command]._actions
-    assert all(action.help for action in actions)
+    assert all(action.help for action in commands.choices[command]._actions)
     examples = re.findall(r"(?:    |\| )python -m (.*)", shown)
     assert examples
     for example in examples:  # each a line that the parser takes
@@ -39,7 +37,7 @@ def test_the_help_of_a_command_has_commands_to_copy(command, ended, tmp_path, ca
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_missing_options_come_from_the_preset(model):
+def test_train_options_default_to_those_of_the_preset(model):
     toy = parse(["train", "--model", model])
     tiny = parse(["train", "--model", model, "--data", "corpus"])
     for options, name in ((toy, "toy"), (tiny, "tiny")):
@@ -52,7 +50,7 @@ def test_missing_options_come_from_the_preset(model):
     assert (given.subwords, given.tokens, given.sentences) == (0, 7, 1)
 
 
-def test_missing_search_options_have_defaults():
+def test_search_options_have_defaults():
     for command in ("train", "score", "translate"):
         assert search(parse([command, "--beam", "2"])).length_penalty == 1.0
         for given in (0.2, 0.0):
@@ -64,14 +62,10 @@ def test_missing_search_options_have_defaults():
     assert (drawn.temperature, drawn.seed) == (0.5, 7)
 
 
-def test_each_format_has_a_path_of_its_own():
-    assert len(set(EXPORTS.values())) == len(EXPORTS)
-
-
 @pytest.mark.parametrize(
     "model, name", [(model, name) for model in MODELS for name in PRESETS[model]]
 )
-def test_a_preset_has_valid_sizes_for_its_model(model, name):
+def test_presets_have_valid_sizes_for_their_models(model, name):
     preset = PRESETS[model][name]
     made = MODELS[model](11, share_embeddings=bool(preset.subwords), **preset.sizes)
     assert preset.sizes.items() <= made.get_config().items()
@@ -138,74 +132,58 @@ NEEDS_BEAM = "--length-penalty needs --beam K with K above 1"
         ("export --to pickle", "argument --to: invalid choice: 'pickle'"),
         ("export --to onnx --quantization int8", "--quantization needs --to ctranslate2 or"),
         ("--translate", "the following arguments are required: command"),
+        ("", "the following arguments are required: command"),
     ],
 )
-def test_invalid_arguments_are_named_and_exit_with_status_2(
+def test_commands_invalid_arguments_are_named_with_status_2(
     ended, tmp_path, capsys, arguments, said
 ):
     assert ended(*arguments.split(), folder=tmp_path) == 2
     assert said in capsys.readouterr().err
 
 
-def test_missing_files_are_named(refused, tmp_path):
+@pytest.mark.slow
+def test_commands_missing_files_are_named_before_any_work(refused, tmp_path):
     nowhere = ("--data", tmp_path / "nowhere")
-    assert "train.en" in refused("train", *nowhere, folder=tmp_path)
-    for command in (["translate"], ["export", "--to", "onnx"], ["score", *nowhere]):
-        said = "val.en" if command[0] == "score" else "Train first, or use --out"
+    for command, said in [
+        (("train", *nowhere), "train.en"),
+        (("translate",), "Train first, or use --out"),
+        (("export", "--to", "onnx"), "Train first, or use --out"),
+        (("score", *nowhere), "val.en"),
+        (("score",), "Use --data to choose the files to score."),
+        (
+            ("train", "--init", "run"),
+            "run/model.keras does not exist. Train first, or use --init to choose its folder.",
+        ),
+        (("translate", "lines.en"), "lines.en is not a file"),
+        (("score", "--pairs", "lines"), "No such file or directory: 'lines'"),
+        (("translate", "--ensemble", "one", "two"), "use --ensemble to choose its folder."),
+    ]:
         assert said in refused(*command, folder=tmp_path)
-    assert "Use --data to choose the files to score." in refused("score", folder=tmp_path)
-    said = refused("train", "--init", "run", folder=tmp_path)
-    assert (
-        said
-        == "error: run/model.keras does not exist. Train first, or use --init to choose its folder."
-    )
-    assert "lines.en is not a file" in refused("translate", "lines.en", folder=tmp_path)
-    assert "No such file or directory: 'lines'" in refused(
-        "score", "--pairs", "lines", folder=tmp_path
-    )
     assert list(tmp_path.iterdir()) == []
-
-
-def test_files_to_score_are_checked_before_the_training(refused, tmp_path):
-    for part in ("train", "val"):
-        for language in ("en", "de"):
-            (tmp_path / f"{part}.{language}").write_text("a b\n" * 30)
+    write_corpus(tmp_path, [("a b", "a b")] * 30, ["train", "val"])
     error = refused("train", "--data", tmp_path, "--score", "tset", folder=tmp_path)
     assert "tset.en" in error and not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize(
-    "command, more",
-    [
-        ("translate", ""),
-        ("train", " Run again with --resume to continue after the last completed epoch."),
-    ],
-)
-def test_an_interruption_prints_how_to_continue(monkeypatch, capsys, command, more):
-    def stop(*_):
-        raise KeyboardInterrupt
+def test_commands_interrupted_closed_or_failed_say_so_in_one_line(monkeypatch, capsys, tmp_path):
+    def raising(error):
+        def fail(*_):
+            raise error
 
-    monkeypatch.setattr("tfattn.translator.lines.translate", stop)
-    monkeypatch.setattr("tfattn.translator.__main__.Run", stop)
-    assert status(command) == 130
-    assert capsys.readouterr().err == f"\nInterrupted.{more}\n"
+        for name in ("lines.translate", "__main__.Run", "exporting.export"):
+            monkeypatch.setattr(f"tfattn.translator.{name}", fail)
 
-
-def test_a_closed_pipe_is_not_an_error(monkeypatch, capsys, tmp_path):
-    def enough(*_):
-        raise BrokenPipeError
-
-    monkeypatch.setattr("tfattn.translator.lines.translate", enough)
-    with open(tmp_path / "pipe", "w") as pipe:
-        monkeypatch.setattr(sys, "stdout", pipe)
-        assert status("translate") == 1
-    assert capsys.readouterr().err == ""
-
-
-def test_an_error_of_many_lines_becomes_one(monkeypatch, capsys):
-    def fail(*_):
-        raise ValueError("one\n\n  two")
-
-    monkeypatch.setattr("tfattn.translator.exporting.export", fail)
+    raising(KeyboardInterrupt())
+    resume = " Run again with --resume to continue after the last completed epoch."
+    for command, more in (("translate", ""), ("train", resume)):
+        assert status(command) == 130
+        assert capsys.readouterr().err == f"\nInterrupted.{more}\n"
+    raising(ValueError("one\n\n  two"))
     assert status("export", "--to", "onnx") == 1
     assert capsys.readouterr().err == "error: one two\n"
+    raising(BrokenPipeError())
+    with open(tmp_path / "pipe", "w") as pipe, monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", pipe)
+        assert status("translate") == 1
+    assert capsys.readouterr().err == ""

@@ -16,13 +16,13 @@ def options_of(**entries):
     return types.SimpleNamespace(**{**nothing, "symbols": None, **entries})
 
 
-def test_without_files_a_tenth_of_the_toy_pairs_is_held_out():
+def test_corpus_without_files_holds_out_a_tenth_of_the_toy_pairs():
     train, validation = corpus.training_and_validation(options_of())
     assert len(train) == 63 and len(validation) == 7
     assert sorted(train + validation) == sorted(data.toy_translation(70, seed=3))
 
 
-def test_files_are_read_by_the_endings_of_their_languages_and_packed_ones_first(tmp_path):
+def test_corpus_files_are_of_their_languages_and_packed_ones_first(tmp_path):
     for part in ("train", "val"):
         (tmp_path / f"{part}.fr").write_text(f"un {part}\n")
         (tmp_path / f"{part}.en").write_text(f"a plain {part}\n")
@@ -35,27 +35,21 @@ def test_files_are_read_by_the_endings_of_their_languages_and_packed_ones_first(
 
 
 @pytest.mark.parametrize("folder, kept", [(None, ["a", "b"]), ("corpus", ["b"])])
-def test_words_that_occur_once_in_files_are_unknown(folder, kept):
+def test_new_vocabularies_words_that_occur_once_in_files_are_unknown(folder, kept):
     options = options_of(data=folder)
     source, target = corpus.new_vocabularies(options, [("b a", "c"), ("b", "c")])
     assert sorted(source.words[4:]) == kept and target.words[4:] == ("c",)
 
 
-def test_subwords_are_those_of_both_languages():
+def test_new_vocabularies_of_subwords_are_shared_and_have_the_symbols():
     source, target = corpus.new_vocabularies(options_of(subwords=12), PAIRS)
     assert source is target and source.decode(source.encode("a d")) == "a d"
-
-
-def test_symbols_are_entries_of_the_subword_vocabulary():
     options = options_of(subwords=13, symbols=["<2fr>"])
     words, _ = corpus.new_vocabularies(options, PAIRS)
     assert words.symbols == ("<2fr>",) and words.decode(words.encode("<2fr>a d")) == "<2fr>a d"
-    with pytest.raises(ValueError, match="^--subwords 13 --symbols a b: .*`symbols` must hold"):
-        corpus.new_vocabularies(options_of(subwords=13, symbols=["a b"]), PAIRS)
-
-
-def test_too_few_subwords_name_the_option():
-    with pytest.raises(
-        ValueError, match="^--subwords 5: SubwordVocabulary.from_sentences: `size` must"
-    ):
-        corpus.new_vocabularies(options_of(subwords=5), PAIRS)
+    for options, said in [
+        (options_of(subwords=13, symbols=["a b"]), "--subwords 13 --symbols a b: .*`symbols` must"),
+        (options_of(subwords=5), "--subwords 5: SubwordVocabulary.from_sentences: `size` must"),
+    ]:
+        with pytest.raises(ValueError, match=f"^{said}"):
+            corpus.new_vocabularies(options, PAIRS)

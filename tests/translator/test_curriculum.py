@@ -27,7 +27,7 @@ SENTENCES = [sentence for pair in PAIRS for sentence in pair]
         ((Phase("plain", 7, 0.01), Phase("simcut", 1, 0.02, cooldown=2)), [(17, 29)]),
     ],
 )
-def test_the_rate_of_a_phase_decays_to_zero_in_its_cooldown(new_preset, phases, cooled):
+def test_learning_rates_decay_to_zero_in_the_cooldown_of_a_phase(new_preset, phases, cooled):
     planned = curriculum.plan(new_preset(phases=phases), len(UPDATES))
     rates = curriculum.learning_rates(3, planned, UPDATES)
     ends = np.cumsum(UPDATES)
@@ -42,7 +42,7 @@ def test_the_rate_of_a_phase_decays_to_zero_in_its_cooldown(new_preset, phases, 
 @pytest.mark.parametrize(
     "letters, tokens", [(1, 98), (1, 99), (1, 100), (3, 98), (3, 99), (3, 100)]
 )
-def test_pairs_too_long_to_learn_from_are_counted(letters, tokens):
+def test_count_too_long_counts_pairs_that_batches_leave_out(letters, tokens):
     word = "a" * letters
     words = data.Vocabulary([word])
     pairs = [(word, word), (" ".join([word] * tokens), word), (word, word)]
@@ -111,6 +111,6 @@ def test_each_kind_has_its_batches_and_its_loss(phases_of, kind):
 
 
 @pytest.mark.slow
-def test_word_vocabularies_have_no_bpe_dropout(phases_of):
+def test_phases_of_words_have_no_bpe_dropout(phases_of):
     phases = phases_of(data.Vocabulary.from_sentences(SENTENCES), 4)
     assert len(phases) == 2 and len({len(phase.batches) for phase in phases}) == 1

@@ -1,34 +1,14 @@
-"""A run's model in the formats of other programs, and model folders that were tampered with."""
+"""A run's model in the formats of other programs."""
 
-import json
-import re
 from pathlib import Path
 
-import keras
-import numpy as np
 import pytest
 
 import tfattn
-from tests.translator.command import OUT, TOY, status, translator
+from tests.translator.command import OUT, translator
 from tfattn import convert, data
 from tfattn.translator import arguments
 from tfattn.translator.folder import Folder, fingerprint
-
-
-@pytest.mark.slow
-@pytest.mark.tensorflow
-@pytest.mark.usefixtures("dense_path")
-def test_a_saved_model_gives_what_the_model_gives(out, loaded, capsys):
-    import tensorflow as tf
-
-    assert not loaded[0].compiled
-    translator("export", "--to", "saved_model", *OUT)
-    assert capsys.readouterr().out == "saved_model: here/and/there/saved_model\n"
-    served = tf.saved_model.load(out / "saved_model")
-    ids = np.array([[4, 5, 6, 3]], "int32")
-    np.testing.assert_allclose(served.serve((ids, ids)), loaded[0]((ids, ids)), atol=1e-5)
-    assert status("export", "--to", "saved_model", *OUT) == 1
-    assert "saved_model already exists. Use --into to choose another" in capsys.readouterr().err
 
 
 class Exported:
@@ -52,7 +32,7 @@ class Exported:
         ("page", ["--quantization", "float16"], "page float16"),
     ],
 )
-def test_a_format_is_written_to_the_run_or_to_a_given_path(
+def test_export_writes_to_the_run_or_to_a_given_path(
     format, more, wanted, monkeypatch, tmp_path, capsys
 ):
     model, words = Exported(), [data.Vocabulary(["a"]), data.Vocabulary(["b"])]
@@ -88,7 +68,7 @@ def test_a_format_is_written_to_the_run_or_to_a_given_path(
         assert (written / "file" if written.is_dir() else written).read_text() == wanted
 
 
-def test_a_page_has_short_sentences_of_the_validation_data(monkeypatch, tmp_path):
+def test_export_page_has_short_sentences_held_out(monkeypatch, tmp_path):
     given = []
     monkeypatch.setattr(Folder, "load_model", lambda folder, *_: (Exported(), ["words"] * 2))
     monkeypatch.setattr(convert, "to_page", lambda *arguments: given.extend(arguments[3:]))
@@ -102,100 +82,15 @@ def test_a_page_has_short_sentences_of_the_validation_data(monkeypatch, tmp_path
     assert given == [tmp_path / "page.html", short[:6]] and short
 
 
-def test_a_missing_package_is_named(monkeypatch, tmp_path, refused):
+def test_export_missing_package_or_unfit_model_is_named(monkeypatch, refused, tmp_path):
     def to_onnx(model, vocabularies, folder):
         raise ImportError('to_onnx needs onnx: pip install "tfattn[export]"')
 
-    monkeypatch.setattr(Folder, "load_model", lambda folder, *_: (Exported(), []))
+    model = tfattn.BahdanauSeq2Seq(5, width=2, units=2)
+    monkeypatch.setattr(Folder, "load_model", lambda folder, *_: (model, []))
     monkeypatch.setattr(convert, "to_onnx", to_onnx)
     said = refused("export", "--to", "onnx", folder=tmp_path)
     assert said == 'error: to_onnx needs onnx: pip install "tfattn[export]"'
-
-
-def test_a_recurrent_model_is_not_exported_to_litert(monkeypatch, refused, tmp_path):
-    model = tfattn.BahdanauSeq2Seq(5, width=2, units=2)
-    monkeypatch.setattr(Folder, "load_model", lambda folder, *_: (model, []))
     said = refused("export", "--to", "litert", *OUT, folder=tmp_path)
     assert "to_litert: `model` must be a Transformer" in said
     assert not list(tmp_path.rglob("model.tflite"))
-
-
-# Damaged folders: every command that loads them reports one sentence.
-
-COMMANDS = [("translate", *OUT), ("score", *OUT), ("export", "--to", "saved_model", *OUT)]
-
-
-def forget(out):
-    """Removes the fingerprints from the record."""
-    record = Folder(out).read_record()
-    kept = {name: record[name] for name in ("settings", "data", "sentences")}
-    (out / "run.json").write_text(json.dumps(kept))
-
-
-def other_target_words(out):
-    *words, last, final = data.load_vocabulary(out / "target.vocabulary").words[4:]
-    data.Vocabulary([*words, final, last]).save(out / "target.vocabulary")
-
-
-def words_of_another_size(out):
-    data.Vocabulary(["a"]).save(out / "target.vocabulary")
-    forget(out)
-
-
-def no_vocabulary(out):
-    (out / "source.vocabulary").unlink()
-
-
-def damaged_record(out):
-    (out / "run.json").write_text("{")
-
-
-def changed_byte(out):
-    content = bytearray((out / "model.keras").read_bytes())
-    content[len(content) // 2] ^= 1
-    (out / "model.keras").write_bytes(content)
-
-
-def cut_off(out):
-    (out / "model.keras").write_bytes((out / "model.keras").read_bytes()[:5000])
-    forget(out)
-
-
-def no_translator(out):
-    keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)]).save(out / "model.keras")
-    forget(out)
-
-
-TAMPERED = {
-    changed_byte: r"model\.keras was damaged or replaced after its training",
-    other_target_words: "the vocabularies in .* are not the vocabularies of its model",
-    words_of_another_size: r"model\.keras expects vocabularies of \d+ and \d+ entries",
-    no_vocabulary: r"`path` must name an existing file.*source\.vocabulary",
-    damaged_record: r"run\.json cannot be read",
-    cut_off: r"model\.keras cannot be loaded as a model",
-    no_translator: r"model\.keras contains a Sequential, which does not translate",
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("tamper", TAMPERED, ids=lambda tamper: tamper.__name__)
-def test_a_damaged_folder_is_reported_in_one_sentence(tamper, refused, folder):
-    tamper(folder / "here" / "and" / "there")
-    for command in COMMANDS if tamper is changed_byte else COMMANDS[:1]:
-        said = refused(*command, folder=folder)
-        assert re.search(TAMPERED[tamper], said), said
-
-
-@pytest.mark.slow
-def test_a_run_is_resumed_only_with_its_own_vocabularies(refused, folder):
-    other_target_words(folder / "here" / "and" / "there")
-    said = refused("train", *TOY, "--epochs", 2, "--resume", folder=folder)
-    assert "are not the vocabularies of its run" in said
-
-
-@pytest.mark.slow
-def test_a_model_without_a_recorded_fingerprint_is_accepted(folder, capsys):
-    out = folder / "here" / "and" / "there"
-    forget(out)
-    Folder(out).load_model()
-    assert "has no record of the vocabularies that its" in capsys.readouterr().err

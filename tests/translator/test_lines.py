@@ -9,8 +9,7 @@ import threading
 import numpy as np
 import pytest
 
-from tests.helpers.processes import python
-from tests.translator.command import OUT, status, translator
+from tests.translator.command import status
 from tfattn import data, decoding
 from tfattn.decoding import Search
 from tfattn.translator import alignment, lines, translating
@@ -57,15 +56,19 @@ def written(monkeypatch):
 
 
 @pytest.mark.parametrize("terminal, at_once", [(True, [1, 1, 1]), (False, [2, 1])])
-def test_lines_from_a_terminal_are_translated_one_by_one(
-    monkeypatch, asked, written, terminal, at_once
+def test_lines_of_a_terminal_are_translated_one_by_one(
+    monkeypatch, asked, written, capsys, terminal, at_once
 ):
     monkeypatch.setattr(lines, "AT_ONCE", 2)
-    assert written(text="a \n\nb", terminal=terminal) == ["A", "", "B", ""]
-    assert [len(sentences) for sentences in asked] == at_once
+    for raw, split in (([], ", tokens separated by spaces"), (["--raw"], "")):
+        asked.clear()
+        assert written(*raw, text="a \n\nb", terminal=terminal) == ["A", "", "B", ""]
+        assert [len(sentences) for sentences in asked] == at_once
+        said = f"One sentence per line{split}; end with Ctrl-D.\n"
+        assert capsys.readouterr().err == (said if terminal else "")
 
 
-def test_n_best_writes_a_line_for_each_hypothesis(monkeypatch, written):
+def test_lines_n_best_are_a_line_for_each_hypothesis(monkeypatch, written):
     def n_best(model, sentences, source, target, search, **options):
         assert (search.num_beams, search.num_results) == (3, 2)
         hypotheses = {"a hat": [("b hat", -0.25), ("b", -1.5)], "": [("", 0.0)]}
@@ -110,29 +113,25 @@ def test_replacing_needs_words(monkeypatch, capsys):
     assert capsys.readouterr().err == said
 
 
-@pytest.mark.parametrize("raw, split", [([], ", tokens separated by spaces"), (["--raw"], "")])
-def test_a_terminal_shows_instructions(asked, written, capsys, raw, split):
-    written(*raw, text="a\n", terminal=True)
-    assert capsys.readouterr().err == f"One sentence per line{split}; end with Ctrl-D.\n"
+def test_lines_streamed_are_written_piece_by_piece(monkeypatch, written):
+    def translate_stream(
+        model, sentence, source_vocabulary, target_vocabulary, search=None, max_length=None
+    ):
+        assert (source_vocabulary, target_vocabulary) == tuple(SPLIT) and isinstance(search, Search)
+        limits.append(max_length)
+        yield from (f"{word} " for word in sentence.upper().split())
 
-
-def test_max_length_limits_translations(monkeypatch, written):
     limits = []
-
-    def translate(*arguments):
-        limits.append(arguments[-1])
-        return ["b"]
-
-    monkeypatch.setattr(translating, "translate", translate)
-    monkeypatch.setattr(
-        decoding, "translate_stream", lambda *_, max_length, **__: limits.append(max_length) or "b"
-    )
+    monkeypatch.setattr(translating, "translate", lambda *given: limits.append(given[-1]) or ["B"])
+    monkeypatch.setattr(decoding, "translate_stream", translate_stream, raising=False)
+    assert written("--stream", text="a hat\n\nhat\n") == ["A HAT ", "", "HAT ", ""]
+    limits.clear()
     for arguments in ([], ["--max-length", 7], ["--stream"], ["--stream", "--max-length", 7]):
-        assert written(*arguments, text="a\n") == ["b", ""]
+        assert written(*arguments, text="b\n") == ["B " if "--stream" in arguments else "B", ""]
     assert limits == [None, 7, None, 7]
 
 
-def test_a_file_is_read_line_by_line_as_the_files_of_a_training_are(asked, written, tmp_path):
+def test_lines_of_a_file_are_read_as_those_of_a_training(asked, written, tmp_path):
     path = tmp_path / "lines.en"
     path.write_bytes("a\u2028b\n\nö \xff".encode("latin-1", "ignore") + "ö\n".encode())
     first, second, third, end = written(path)
@@ -146,30 +145,14 @@ def test_a_file_is_read_line_by_line_as_the_files_of_a_training_are(asked, writt
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with a name")
-def test_a_pipe_with_a_name_is_a_file(asked, written, tmp_path):
+def test_lines_of_a_named_pipe_are_read(asked, written, tmp_path):
     os.mkfifo(tmp_path / "pipe")
     write = (tmp_path / "pipe").write_text  # blocks until a reader opens the pipe
     threading.Thread(target=write, args=("a\nb\n",), daemon=True).start()
     assert written(tmp_path / "pipe") == ["A", "B", ""]
 
 
-def test_an_error_names_its_line(monkeypatch, capsys, tmp_path):
-    def translate(model, sentences, *_):
-        if "c" in sentences:
-            raise ValueError("translate: `sentences[0]` must not be c; see sentences[0].")
-        return sentences
-
-    monkeypatch.setattr(translating, "translate", translate)
-    monkeypatch.setattr(lines, "AT_ONCE", 2)
-    monkeypatch.setattr(Folder, "load_model", lambda folder, *_: (None, SPLIT))
-    (tmp_path / "lines").write_text("a\nb\nc\nd\n")
-    assert status("translate", tmp_path / "lines") == 1
-    output, error = capsys.readouterr()
-    assert output == "a\nb\n"
-    assert error == "error: lines 3 to 4: translate: line 3 must not be c; see line 3.\n"
-
-
-def test_lines_before_a_refused_one_are_translated(asked, monkeypatch, capsys, tmp_path):
+def test_lines_error_names_its_line_after_those_before_it(asked, monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(Folder, "load_model", lambda folder, *_: (None, SPLIT))
     (tmp_path / "lines").write_text("a\nhat\n我喜欢黑猫。\na\n", encoding="utf-8")
     (tmp_path / "first").write_text("我喜欢黑猫。\na\n", encoding="utf-8")
@@ -181,26 +164,30 @@ def test_lines_before_a_refused_one_are_translated(asked, monkeypatch, capsys, t
         assert error.startswith(said)
     assert asked == [["a", "hat"]]
 
+    def translate(model, sentences, *_):
+        if "c" in sentences:
+            raise ValueError("translate: `sentences[0]` must not be c; see sentences[0].")
+        return sentences
 
-DAMAGED = {"cut off": gzip.compress(b"a\n" * 999)[:-9], "no gzip": b"\x1f\x8b\x08 and so on"}
+    monkeypatch.setattr(translating, "translate", translate)
+    monkeypatch.setattr(lines, "AT_ONCE", 2)
+    (tmp_path / "lines").write_text("a\nb\nc\nd\n")
+    assert status("translate", tmp_path / "lines") == 1
+    said = "error: lines 3 to 4: translate: line 3 must not be c; see line 3.\n"
+    assert capsys.readouterr() == ("a\nb\n", said)
 
 
-@pytest.mark.parametrize("damage", DAMAGED)
-def test_a_damaged_file_is_refused_in_one_line(monkeypatch, asked, refused, tmp_path, damage):
+def test_lines_damaged_or_of_a_language_without_spaces_are_refused(monkeypatch, refused, tmp_path):
     monkeypatch.setattr(Folder, "load_model", lambda folder, *_: (None, SPLIT))
     path = tmp_path / "lines.gz"
-    path.write_bytes(DAMAGED[damage])
-    said = refused("translate", path, folder=tmp_path)
-    assert said == f"error: {path} contains damaged gzip data"
-
-
-def test_raw_text_of_a_language_without_spaces_is_refused(refused, monkeypatch, tmp_path):
+    for content in (gzip.compress(b"a\n" * 999)[:-9], b"\x1f\x8b\x08 and so on"):
+        path.write_bytes(content)
+        said = refused("translate", path, folder=tmp_path)
+        assert said == f"error: {path} contains damaged gzip data"
     monkeypatch.setattr(sys, "stdin", Typed("a\n", False))
-    monkeypatch.setattr(Folder, "load_model", lambda folder, *_: (None, SPLIT))
     monkeypatch.setattr(Folder, "read_record", lambda _: {"settings": {"languages": ["en", "zh"]}})
     said = refused("translate", "--raw", folder=tmp_path)
-    begin = "error: --raw: Moses: `language` must be"
-    assert said.startswith(begin)
+    assert said.startswith("error: --raw: Moses: `language` must be")
 
 
 RAW, TOKENS = "A man, in the kid's hat.", "an , in the kid &apos;s hat ."
@@ -223,14 +210,14 @@ def test_raw_text_becomes_that_of_the_model_and_comes_back(
         return sentences
 
     monkeypatch.setattr(translating, "translate", echo)
-    output = written("--raw", text=f"{RAW}\n", words=words, record=record)
-    assert output[1:] == [""]
+    text, end = written("--raw", text=f"{RAW}\n", words=words, record=record)
+    assert end == ""
     if sent is not None:
         assert asked == [[sent]]
-        assert output[0] in (RAW, RAW.replace("kid's", "kid 's"))
+        assert text in (RAW, RAW.replace("kid's", "kid 's"))
 
 
-def test_raw_text_keeps_the_symbols_of_the_vocabulary(monkeypatch, asked, written):
+def test_raw_text_keeps_the_symbols_of_the_vocabulary(asked, written):
     words = data.SubwordVocabulary.from_sentences(["a man , hat ."], 20, symbols=["<2FR>"])
     written("--raw", text="<2FR> A man, a hat.\n", words=[words] * 2)
     assert asked == [["<2FR> a man , a hat ."]]
@@ -256,7 +243,7 @@ def test_of_many_samples_the_one_most_like_the_others_is_written(monkeypatch, wr
     assert capsys.readouterr().err == "error: lines 1 to 2: translate: line 2 has none\n"
 
 
-def test_several_runs_translate_as_one(monkeypatch, asked, written):
+def test_ensemble_of_runs_translates_as_one(monkeypatch, asked, written):
     models = []
     monkeypatch.setattr(decoding, "Ensemble", lambda some: models.append(some) or "ensemble")
     assert written("--ensemble", "one", "two", "one", text="a hat\n") == ["A HAT", ""]
@@ -264,56 +251,11 @@ def test_several_runs_translate_as_one(monkeypatch, asked, written):
     assert written("--ensemble", "one", text="a hat\n") == ["A HAT", ""] and len(models) == 1
 
 
-@pytest.mark.parametrize("side", [0, 1])
-def test_runs_of_other_vocabularies_are_no_ensemble(monkeypatch, refused, tmp_path, side):
-    others = [*SPLIT]
-    others[side] = data.Vocabulary(["a", "hats", "."])  # of the same size
-    loaded = {"one": SPLIT, "two": SPLIT, "three": others}
-    monkeypatch.setattr(sys, "stdin", Typed("a\n", terminal=False))
-    monkeypatch.setattr(Folder, "load_model", lambda folder, *_: (None, loaded[str(folder.path)]))
-    said = refused("translate", "--ensemble", *loaded, folder=tmp_path)
-    assert said == "error: --ensemble: one and three were trained with different vocabularies"
-
-
-def test_a_missing_run_of_an_ensemble_is_named_with_its_option(monkeypatch, refused, tmp_path):
-    monkeypatch.setattr(sys, "stdin", Typed("a\n", terminal=False))
-    said = refused("translate", "--ensemble", "one", "two", folder=tmp_path)
-    assert said.endswith("Train first, or use --ensemble to choose its folder.")
-
-
-def test_pieces_are_written_as_they_come(monkeypatch, written):
-    def translate_stream(
-        model, sentence, source_vocabulary, target_vocabulary, search=None, max_length=None
-    ):
-        assert (source_vocabulary, target_vocabulary) == tuple(SPLIT) and isinstance(search, Search)
-        yield from (f"{word} " for word in sentence.upper().split())
-
-    monkeypatch.setattr(decoding, "translate_stream", translate_stream, raising=False)
-    assert written("--stream", text="a hat\n\nhat\n") == ["A HAT ", "", "HAT ", ""]
-
-
-@pytest.mark.slow
-def test_a_process_writes_translations_and_one_line_of_an_error(folder, monkeypatch):
-    """In a new process, to cover the output of importing TensorFlow."""
-    monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL", raising=False)
-    text = "she is tired .\n\na zebra ☃ \udcff sings " + "and sings " * 60 + ".\n我喜欢黑猫。\n"
-    command = ("-m", "tfattn.translator", "translate", "--stream", *OUT)
-    asked = python(*command, folder=folder, text=text)
-    first, second, _, rest = asked.stdout.split("\n")
-    assert first and second == "" and rest == ""
-    (line,) = asked.stderr.splitlines()
-    assert line.startswith("error: line 4: ") and "`sentence` must have spaces between wor" in line
-    assert asked.returncode == 1
-
-
-@pytest.mark.slow
-def test_samples_depend_on_seed_and_line(out, capsys):
-    (out / "lines").write_text("she is tired .\n" * 5)
-
-    def drawn(*options):
-        translator("translate", *OUT, "--sample", *options, out / "lines")
-        return capsys.readouterr().out.splitlines()
-
-    once = drawn()
-    assert len(once) == 5 and len(set(once)) > 1
-    assert drawn("--seed", 0) == once != drawn("--seed", 1)
+def test_ensemble_of_other_vocabularies_is_refused(monkeypatch, refused, tmp_path):
+    other = data.Vocabulary(["a", "hats", "."])  # of the same size
+    for third in ([other, SPLIT[1]], [SPLIT[0], other]):
+        words = {"one": SPLIT, "two": SPLIT, "three": third}
+        monkeypatch.setattr(sys, "stdin", Typed("a\n", terminal=False))
+        monkeypatch.setattr(Folder, "load_model", lambda run, *_: (None, words[str(run.path)]))  # noqa: B023
+        said = refused("translate", "--ensemble", *words, folder=tmp_path)
+        assert said == "error: --ensemble: one and three were trained with different vocabularies"

@@ -1,15 +1,31 @@
 """A run: its output, its files, and a resumed run."""
 
+import contextlib
 import ctypes
+import io
+import json
 import os
+import shutil
 import sys
 import types
+from typing import NamedTuple
 
 import keras
 import numpy as np
 import pytest
 
-from tests.translator.command import TOY, result, translator, write_corpus, write_weights
+from tests.helpers import paths
+from tests.helpers.processes import python
+from tests.translator.command import (
+    OUT,
+    SMALL,
+    TOY,
+    result,
+    status,
+    translator,
+    write_corpus,
+    write_weights,
+)
 from tfattn import data, training
 from tfattn.translator import translating
 from tfattn.translator.arguments import parse
@@ -23,35 +39,78 @@ pytestmark = pytest.mark.usefixtures("dense_path")
 PAIRS = data.toy_translation(60, seed=0)
 
 
+# Of one trained run: what it shows, what the other commands make of it, and its resumption.
+
+
+class Trained(NamedTuple):
+    """A folder with `out`, the folder of a run of one epoch, and the run's output."""
+
+    folder: object
+    output: str
+
+    @property
+    def out(self):
+        return self.folder / "here" / "and" / "there"
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    folder, output = tmp_path_factory.mktemp("trained"), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(output):
+        patch.setitem(PRESETS["bahdanau"], "toy", SMALL)
+        patch.chdir(folder)
+        with paths.dense():
+            translator("train", *TOY, "--epochs", 1)
+    return Trained(folder, output.getvalue())
+
+
+@pytest.fixture(scope="module")
+def loaded(trained):
+    """Model and vocabularies of that run; tests share the compiled functions."""
+    return Folder(trained.out).load_model()
+
+
+@pytest.fixture
+def folder(trained, tmp_path, monkeypatch):
+    """A copy of the folder of a run of one epoch."""
+    monkeypatch.setitem(PRESETS["bahdanau"], "toy", SMALL)
+    return shutil.copytree(trained.folder, tmp_path / "copy")
+
+
+@pytest.fixture
+def out(folder, loaded, monkeypatch):
+    """The run in such a copy, with its model already loaded; the copy is the working directory."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(Folder, "load_model", lambda folder, *_: loaded)
+    return folder / "here" / "and" / "there"
+
+
 @pytest.mark.slow
-def test_a_run_shows_what_it_has_done(trained, loaded):
-    numbers = result(trained.output)
-    assert {"exact_match", "bleu", "val_bleu", "val_loss", "parameters", "seconds"} <= set(numbers)
-    assert 0 <= numbers["aligned_swaps"] <= 1
-    assert numbers["scored"] == "val" and numbers["sentences"] == 20
-    assert numbers["epochs"] == numbers["best_epoch"] == 1
-    assert 0 < numbers["training_seconds"] < numbers["seconds"]
+def test_run_shows_what_it_has_done_and_is_resumed(trained, loaded, folder, refused, capsys):
+    before = result(trained.output)
+    assert {"exact_match", "bleu", "val_bleu", "val_loss", "parameters", "seconds"} <= set(before)
+    assert 0 <= before["aligned_swaps"] <= 1
+    assert before["scored"] == "val" and before["sentences"] == 20
+    assert before["epochs"] == before["best_epoch"] == 1
+    assert 0 < before["training_seconds"] < before["seconds"]
     assert "270 training pairs, 30 held out" in trained.output
-    before = float(trained.output.split("validation loss before training ")[1].split()[0])
-    assert numbers["val_loss"] < before
+    untrained = float(trained.output.split("validation loss before training ")[1].split()[0])
+    assert before["val_loss"] < untrained
     for line in ("  source     ", "  model      ", "  reference  "):
         assert trained.output.count(line) == 5
     for picture in ("attention.png", "loss.png"):
         assert (trained.out / picture).stat().st_size > 10_000
-    assert loaded[0].count_params() == numbers["parameters"]
+    assert loaded[0].count_params() == before["parameters"]
     assert not keras.saving.load_model(trained.out / "model.keras").compiled
     assert not list(trained.out.glob("unfinished*"))
 
-
-@pytest.mark.slow
-def test_a_run_is_kept_and_resumed(trained, folder, refused, capsys):
     train = ("train", *TOY)
     said = refused(*train, "--epochs", 1, folder=folder)  # finished, and kept all the same
     assert "already contains a run (1 epochs). Use --resume to continue it" in said
     said = refused(*train, "--epochs", 2, "--resume", "--tokens", 512, folder=folder)
     assert "--tokens: the run in here/and/there was started with 768, not with 512" in said
     translator(*train, "--epochs", 2, "--resume")
-    resumed, before = capsys.readouterr().out, result(trained.output)
+    resumed = capsys.readouterr().out
     numbers = result(resumed)
     assert numbers["epochs"] == 2 and numbers["training_seconds"] > before["training_seconds"]
     gained = numbers["val_bleu"] - before["val_bleu"]
@@ -60,7 +119,62 @@ def test_a_run_is_kept_and_resumed(trained, folder, refused, capsys):
 
 
 @pytest.mark.slow
-def test_a_transformer_learns_from_files_in_subwords(tmp_path, new_preset, monkeypatch, capsys):
+@pytest.mark.tensorflow
+def test_export_saved_model_gives_what_the_model_gives(out, loaded, capsys):
+    import tensorflow as tf
+
+    assert not loaded[0].compiled
+    translator("export", "--to", "saved_model", *OUT)
+    assert capsys.readouterr().out == "saved_model: here/and/there/saved_model\n"
+    served = tf.saved_model.load(out / "saved_model")
+    ids = np.array([[4, 5, 6, 3]], "int32")
+    np.testing.assert_allclose(served.serve((ids, ids)), loaded[0]((ids, ids)), atol=1e-5)
+    assert status("export", "--to", "saved_model", *OUT) == 1
+    assert "saved_model already exists. Use --into to choose another" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_translate_in_a_process_writes_lines_and_one_error(folder, monkeypatch):
+    """In a new process, to cover the output of importing TensorFlow."""
+    monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL", raising=False)
+    text = "she is tired .\n\na zebra ☃ \udcff sings " + "and sings " * 60 + ".\n我喜欢黑猫。\n"
+    command = ("-m", "tfattn.translator", "translate", "--stream", *OUT)
+    asked = python(*command, folder=folder, text=text)
+    first, second, _, rest = asked.stdout.split("\n")
+    assert first and second == "" and rest == ""
+    (line,) = asked.stderr.splitlines()
+    assert line.startswith("error: line 4: ") and "`sentence` must have spaces between wor" in line
+    assert asked.returncode == 1
+
+
+@pytest.mark.slow
+def test_lines_sampled_depend_on_seed_and_line(out, capsys):
+    (out / "lines").write_text("she is tired .\n" * 5)
+
+    def drawn(*options):
+        translator("translate", *OUT, "--sample", *options, out / "lines")
+        return capsys.readouterr().out.splitlines()
+
+    once = drawn()
+    assert len(once) == 5 and len(set(once)) > 1
+    assert drawn("--seed", 0) == once != drawn("--seed", 1)
+
+
+@pytest.mark.slow
+def test_score_of_a_trained_run_is_that_of_its_training(trained, out, capsys):
+    translator("score", "--out", out, "--sentences", 20)
+    found = result(capsys.readouterr().out)
+    bleu = json.loads(trained.output.split("result: ")[1])["bleu"]
+    assert found["runs"][str(out)]["val"]["BLEU"]["score"] == bleu
+
+
+# Of models of few weights.
+
+
+@pytest.mark.slow
+def test_run_of_a_transformer_learns_from_files_in_subwords(
+    tmp_path, new_preset, monkeypatch, capsys
+):
     pairs = [("a dog barks .", "ein hund bellt ."), ("a cat sleeps .", "eine katze schläft .")] * 20
     write_corpus(tmp_path, pairs, ("train", "val", "test"))
     monkeypatch.chdir(tmp_path)
@@ -136,9 +250,7 @@ def test_a_resumed_training_continues_its_phases(run_of, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_where_bleu_measures_nothing_the_best_epoch_has_the_least_loss(
-    run_of, tmp_path, monkeypatch
-):
+def test_run_best_epoch_without_bleu_has_the_least_loss(run_of, tmp_path, monkeypatch):
     monkeypatch.setattr(translating, "translate", lambda model, sources, words: list(sources))
     pairs = [("a cat", "一只猫"), ("a dog", "一只狗")] * 5
     phases = (Phase("plain", 3, peak=0.05),)
@@ -153,7 +265,8 @@ def test_where_bleu_measures_nothing_the_best_epoch_has_the_least_loss(
     assert run_of(PAIRS, PAIRS, "--tokens", 64, "--out", tmp_path / "new").best_epoch(history) == 1
 
 
-def test_the_table_of_epochs_has_each_epoch_of_the_backup(run_of, tmp_path):
+@pytest.mark.slow
+def test_run_table_has_each_epoch_of_the_backup(run_of, tmp_path):
     run = run_of(PAIRS, PAIRS, "--tokens", 64, "--out", tmp_path / "out")
     run.backup.epoch, run.backup.history = 2, {"loss": [3.0, 2.0], "accuracy": [0.5, 0.75]}
     (table,) = run._logs()
@@ -169,7 +282,8 @@ def test_the_table_of_epochs_has_each_epoch_of_the_backup(run_of, tmp_path):
     assert run.folder.epochs.read_text().split()[1:] == ["0,3.0,", "1,2.0,", "2,1.0,0.5"]
 
 
-def test_the_model_to_begin_with_is_loaded_once_and_before_the_training(
+@pytest.mark.slow
+def test_run_model_to_begin_with_is_loaded_once_and_before_the_training(
     run_of, tmp_path, monkeypatch
 ):
     words = [data.Vocabulary.from_sentences(side) for side in zip(*PAIRS, strict=True)]
@@ -180,23 +294,39 @@ def test_the_model_to_begin_with_is_loaded_once_and_before_the_training(
     options = ("--tokens", 64, "--out", tmp_path / "out", "--init", tmp_path / "first")
     begun = run_of(PAIRS, PAIRS, *options)
     assert begun._compiled_model() is model and loaded == [("--init",)]
-    write_weights(begun.folder.best_weights)
-    done = types.SimpleNamespace(epoch=1, history={})
-    monkeypatch.setattr("tfattn.training.Backup", lambda path: done)
-    resumed = run_of(PAIRS, PAIRS, *options, "--resume")
+    resumed = resumed_run(run_of, PAIRS, options, begun, monkeypatch)
     assert resumed._compiled_model() is model and len(loaded) == 2
     assert [each.words for each in resumed.vocabularies] == [each.words for each in words]
 
 
+@pytest.mark.slow
+def test_run_resumed_keeps_its_vocabularies(run_of, tmp_path, monkeypatch):
+    options = ("--tokens", 64, "--out", tmp_path / "out")
+    begun = run_of(PAIRS, PAIRS, *options)
+    monkeypatch.setattr("tfattn.translator.resume.check_run", lambda *_: None)
+    found, wanted = resumed_run(run_of, PAIRS[:9], options, begun, monkeypatch), begun.vocabularies
+    assert [each.words for each in found.vocabularies] == [each.words for each in wanted]
+    data.Vocabulary(["other"]).save(begun.folder.vocabulary_files[1])
+    with pytest.raises(ValueError, match="are not the vocabularies of its run"):
+        resumed_run(run_of, PAIRS, options, begun, monkeypatch)
+
+
+def resumed_run(run_of, pairs, options, begun, monkeypatch):
+    write_weights(begun.folder.best_weights)
+    done = types.SimpleNamespace(epoch=1, history={})
+    monkeypatch.setattr("tfattn.training.Backup", lambda path: done)
+    return run_of(pairs, PAIRS, *options, "--resume")
+
+
 @pytest.mark.parametrize("backend, compiled", [("jax", True), ("tensorflow", False)])
-def test_the_training_step_is_compiled_on_jax_alone(backend, compiled, monkeypatch):
+def test_run_step_is_compiled_on_jax_alone(backend, compiled, monkeypatch):
     model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
     monkeypatch.setattr(keras.backend, "backend", lambda: backend)
     _compile(model, keras.optimizers.Adam(), training.MaskedCrossentropy)
     assert model.jit_compile is compiled
 
 
-def test_memory_is_kept_unless_the_environment_says_how(monkeypatch):
+def test_keep_freed_memory_leaves_it_to_the_environment(monkeypatch):
     for name in [name for name in os.environ if name.startswith("MALLOC_")]:
         monkeypatch.delenv(name)
     keep_freed_memory()  # with the C library of this machine
@@ -215,7 +345,7 @@ def test_memory_is_kept_unless_the_environment_says_how(monkeypatch):
     keep_freed_memory()
 
 
-def test_tensorboard_gets_the_numbers_where_it_is_installed(run_of, tmp_path, monkeypatch):
+def test_run_tensorboard_gets_the_numbers_where_installed(run_of, tmp_path, monkeypatch):
     options = ("--tokens", 64, "--out", tmp_path / "out", "--tensorboard")
     monkeypatch.setitem(sys.modules, "tensorboard", None)
     said = 'needs tensorboard: pip install "tfattn\\[tensorboard\\]"'
@@ -228,7 +358,7 @@ def test_tensorboard_gets_the_numbers_where_it_is_installed(run_of, tmp_path, mo
     assert str(board.log_dir) == str(tmp_path / "out" / "tensorboard")
 
 
-def test_a_full_disk_or_memory_prints_one_line_and_a_bug_a_traceback(
+def test_train_full_disk_or_memory_is_one_line_and_a_bug_a_traceback(
     tmp_path, monkeypatch, refused
 ):
     def fit():
@@ -256,31 +386,13 @@ def test_a_full_disk_or_memory_prints_one_line_and_a_bug_a_traceback(
             refused("train", folder=tmp_path)
 
 
-def test_a_batch_too_small_for_a_sentence_names_the_option(run_of, tmp_path):
+@pytest.mark.slow
+def test_run_batch_too_small_names_the_option_and_long_lines_held_out_need_none(run_of, tmp_path):
     pairs = [("a " * 20, "a")] * 2
     said = "--tokens 8, lines of at most 100 tokens: .* must be at least 24, for the longest"
     with pytest.raises(ValueError, match=said):
         run_of(pairs, pairs, "--tokens", 8, "--out", tmp_path / "out")
     assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.slow
-def test_a_long_line_to_validate_with_needs_no_option(run_of, tmp_path):
     words = [("a", "a")] * 2
     run = run_of(words, [("a", "a " * 1500)], "--tokens", 64, "--out", tmp_path / "out")
     assert [target.shape for _, target in run.held_out.as_numpy_iterator()] == [(1, 1504)]
-
-
-@pytest.mark.slow
-def test_a_resumed_run_keeps_its_vocabularies(run_of, tmp_path, monkeypatch):
-    options = ("--tokens", 64, "--out", tmp_path / "out")
-    begun = run_of(PAIRS, PAIRS, *options)
-    write_weights(begun.folder.best_weights)
-    begun.folder.add_to_record(sentences="others")  # only vocabularies are checked
-    monkeypatch.setattr("tfattn.translator.resume.check_run", lambda *_: None)
-    done = types.SimpleNamespace(epoch=1, history={})
-    monkeypatch.setattr("tfattn.training.Backup", lambda path: done)
-    found = run_of(PAIRS[:9], PAIRS, *options, "--resume")
-    assert [each.words for each in found.vocabularies] == [
-        each.words for each in begun.vocabularies
-    ]

@@ -2,7 +2,6 @@
 
 import argparse
 import importlib
-import json
 import re
 import statistics
 from pathlib import Path
@@ -53,7 +52,7 @@ def cell(score):
     return f"{score['score']:.2f} [{low:.2f}, {high:.2f}]"
 
 
-def test_a_run_has_a_row_for_each_part_and_scores_have_signatures(echoes, capsys):
+def test_score_has_a_row_for_each_part_and_signatures(echoes, capsys):
     translator("score", "--out", "seed0", "seed0", "--parts", "val", "test", "val", "--beam", 5)
     output = capsys.readouterr().out
     head, *rows, bleu, chrf, _ = output.splitlines()
@@ -70,76 +69,69 @@ def test_a_run_has_a_row_for_each_part_and_scores_have_signatures(echoes, capsys
     assert result(output) == {**options, "runs": runs, "signatures": wanted}
 
 
-def test_the_result_contains_the_search_options(echoes, capsys, monkeypatch):
+def test_score_result_contains_the_search(echoes, capsys, monkeypatch):
+    own = {"num_beams": 6, "length_penalty": 1.0, "early_stopping": False}
+    Folder(Path("seed1")).add_to_record(search=own)
+
+    def scored(*options):
+        translator("score", "--out", *options)
+        shown = capsys.readouterr()
+        return result(shown.out), shown.err
+
+    found, said = scored(*echoes)
+    assert (found["published"], found["beam"]) == ({"seed1": own}, 1)
+    assert said.startswith("note: the runs are translated by different searches, which")
+    found, said = scored("seed1")
+    assert said == "" and found["published"] == {"seed1": own}
+    assert not {"beam", "length_penalty"} & set(found)
+    found, _ = scored(*echoes, "--beam", 2)
+    assert (found["published"], found["beam"]) == ({"seed1": {**own, "num_beams": 2}}, 2)
     monkeypatch.setattr(translating, "translate", lambda model, sentences, *_, **__: [sentences[0]])
     asked = {"no_repeat_ngrams": 3, "max_length": 20, "sentences": 1}
     options = [word for name, n in asked.items() for word in (f"--{name.replace('_', '-')}", n)]
-    translator("score", "--out", "seed0", *options)
     found = {"beam": 1, "length_penalty": 1.0, **asked, "runs": {"seed0": {"val": SAME}}}
-    assert result(capsys.readouterr().out) == {**found, "signatures": signatures()}
+    assert scored("seed0", *options)[0] == {**found, "signatures": signatures()}
 
 
-def test_the_result_contains_the_published_search(echoes, capsys):
-    own = {"num_beams": 6, "length_penalty": 1.0, "early_stopping": False}
-    Folder(Path("seed1")).add_to_record(search=own)
-    translator("score", "--out", *echoes)
-    shown = capsys.readouterr()
-    found = result(shown.out)
-    assert (found["published"], found["beam"]) == ({"seed1": own}, 1)
-    assert shown.err.startswith("note: the runs are translated by different searches, which")
-    translator("score", "--out", "seed1")
-    shown = capsys.readouterr()
-    found = result(shown.out)
-    assert (
-        shown.err == ""
-        and found["published"] == {"seed1": own}
-        and not {"beam", "length_penalty"} & set(found)
-    )
-    translator("score", "--out", *echoes, "--beam", 2)
-    found = result(capsys.readouterr().out)
-    own["num_beams"] = 2
-    assert (found["published"], found["beam"]) == ({"seed1": own}, 2)
-
-
-@pytest.mark.parametrize("sentences, resamples", [(2, 200), (3, 133), (400, 1), (1, 400)])
-def test_many_sentences_are_resampled_less_often(monkeypatch, sentences, resamples):
-    monkeypatch.setattr(scoring, "RESAMPLED", 400)
-    pairs = (PAIRS * sentences)[:sentences]
-    translations = [target for _, target in pairs]
-    scores, found = scoring._scores(scoring._metrics("none"), translations, pairs, translations)
-    assert all(f"|bs:{max(100, resamples)}|" in one for one in found.values()) and scores == SAME
-
-
-def test_an_interval_stays_within_the_scale():
+def test_score_interval_is_within_the_scale_and_of_fewer_samples_of_many_lines(monkeypatch):
     # Without the only line of four words, BLEU is 0.
     lines = [*11 * ["a"], "a b c d"]
-    scores, _ = scoring._scores(
-        scoring._metrics("none"), lines, list(zip(lines, lines, strict=True)), lines
-    )
+    pairs = list(zip(lines, lines, strict=True))
+    scores, _ = scoring._scores(scoring._metrics("none"), lines, pairs, lines)
     low, high = scores["BLEU"]["interval"]
     assert 0 <= low < scores["BLEU"]["score"] == high == 100
+    monkeypatch.setattr(scoring, "RESAMPLED", 400)
+    for sentences, resamples in [(2, 200), (3, 133), (400, 100), (1, 400)]:
+        pairs = (PAIRS * sentences)[:sentences]
+        lines = [target for _, target in pairs]
+        scores, found = scoring._scores(scoring._metrics("none"), lines, pairs, lines)
+        assert all(f"|bs:{resamples}|" in one for one in found.values()) and scores == SAME
 
 
-@pytest.mark.parametrize("tokenize, bleu", [("zh", 100.0), ("char", 100.0), ("none", 0.0)])
-def test_chinese_has_a_tokenizer(echoes, tmp_path, capsys, tokenize, bleu):
+@pytest.mark.slow
+def test_score_of_chinese_has_a_tokenizer(echoes, tmp_path, capsys):
     write_corpus(tmp_path, [("我很喜欢猫。", "我很喜欢猫。")], ["val"])
-    translator("score", "--out", "seed0", "--tokenize", tokenize)
-    found = result(capsys.readouterr().out)
-    scores = found["runs"]["seed0"]["val"]
-    assert (scores["BLEU"]["score"], scores["chrF2"]["score"]) == (bleu, 100.0)
-    assert found["signatures"] == signatures(tokenize)
+    for tokenize, bleu in [("zh", 100.0), ("char", 100.0), ("none", 0.0)]:
+        translator("score", "--out", "seed0", "--tokenize", tokenize)
+        found = result(capsys.readouterr().out)
+        scores = found["runs"]["seed0"]["val"]
+        assert (scores["BLEU"]["score"], scores["chrF2"]["score"]) == (bleu, 100.0)
+        assert found["signatures"] == signatures(tokenize)
 
 
-@pytest.mark.parametrize("language", ["ja", "ko"])
-def test_a_missing_mecab_is_reported_before_any_translation(echoes, monkeypatch, capsys, language):
-    tokenizer = importlib.import_module(f"sacrebleu.tokenizers.tokenizer_{language}_mecab")
-    monkeypatch.setattr(tokenizer, "MeCab", None)
-    assert status("score", "--out", "seed0", "--tokenize", f"{language}-mecab") == 1
-    said = f'--tokenize {language}-mecab needs MeCab: pip install "sacrebleu[{language}]"'
-    assert capsys.readouterr() == ("", f"error: {said}\n")
+def test_score_missing_mecab_or_part_is_named_before_any_translation(echoes, monkeypatch, capsys):
+    for language in ("ja", "ko"):
+        tokenizer = importlib.import_module(f"sacrebleu.tokenizers.tokenizer_{language}_mecab")
+        monkeypatch.setattr(tokenizer, "MeCab", None)
+        assert status("score", "--out", "seed0", "--tokenize", f"{language}-mecab") == 1
+        said = f'--tokenize {language}-mecab needs MeCab: pip install "sacrebleu[{language}]"'
+        assert capsys.readouterr() == ("", f"error: {said}\n")
+    assert status("score", "--out", *echoes, "--parts", "val", "tset") == 1
+    shown = capsys.readouterr()
+    assert "tset.en" in shown.err and shown.out == ""
 
 
-def test_several_runs_have_a_mean_and_a_standard_deviation(echoes, capsys):
+def test_score_of_several_runs_has_mean_and_standard_deviation(echoes, capsys):
     translator("score", "--out", *echoes)
     output = capsys.readouterr().out
     found = result(output)
@@ -167,7 +159,8 @@ def varied(echoes, tmp_path):
     return rows
 
 
-def test_a_comparison_is_the_paired_bootstrap_of_sacrebleu(varied, capsys):
+@pytest.mark.slow
+def test_score_compared_is_the_paired_bootstrap_of_sacrebleu(varied, capsys):
     translator("score", "--compare", "seed0", "--out", "seed1", "seed0")
     output = capsys.readouterr().out
     found = result(output)
@@ -190,15 +183,12 @@ def test_a_comparison_is_the_paired_bootstrap_of_sacrebleu(varied, capsys):
                 continue
             assert 0 < score["p_value"] == round(other.p_value, 4) < 0.05
             assert f"{cell(score)} p={score['p_value']:.3f}" in output
-
-
-def test_equal_translations_have_no_p_value(varied, capsys):
-    translator("score", "--compare", "seed1", "--out", "seed1")
+    translator("score", "--compare", "seed1", "--out", "seed1")  # equal translations
     (scores,) = result(capsys.readouterr().out)["runs"]["seed1"].values()
     assert scores["BLEU"].keys() == {"score", "interval"}
 
 
-def test_runs_of_other_sentences_are_not_compared(echoes, tmp_path, capsys):
+def test_score_of_other_sentences_is_not_compared(echoes, tmp_path, capsys):
     (tmp_path / "other").mkdir()
     write_corpus(tmp_path / "other", PAIRS[::-1], ["val"])
     Folder(tmp_path / "seed1").add_to_record(data=str(tmp_path / "other"))
@@ -209,7 +199,8 @@ def test_runs_of_other_sentences_are_not_compared(echoes, tmp_path, capsys):
     translator("score", "--compare", "seed0", "--out", "seed1", "--data", tmp_path)
 
 
-def test_an_ensemble_is_one_run_of_the_same_sentences(echoes, tmp_path, monkeypatch, capsys):
+@pytest.mark.slow
+def test_score_ensemble_is_one_run_of_the_same_sentences(echoes, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(Folder, "load_model", lambda folder, *_: (folder.path, SHARED))
     monkeypatch.setattr(decoding, "Ensemble", lambda models: "+".join(map(str, models)))
     translator("score", "--ensemble", *echoes, "--compare", "seed0")
@@ -224,13 +215,7 @@ def test_an_ensemble_is_one_run_of_the_same_sentences(echoes, tmp_path, monkeypa
     assert capsys.readouterr().err.startswith(said)
 
 
-def test_a_missing_part_is_reported_before_any_translation(echoes, capsys):
-    assert status("score", "--out", *echoes, "--parts", "val", "tset") == 1
-    shown = capsys.readouterr()
-    assert "tset.en" in shown.err and shown.out == ""
-
-
-def test_pairs_have_a_log_probability_each(echoes, tmp_path, monkeypatch, capsys):
+def test_score_pairs_are_a_log_probability_each(echoes, tmp_path, monkeypatch, capsys):
     def log_probabilities(model, pairs, *words):
         assert words == ("source", "target")
         return [-len(source) - 0.5 * len(target) for source, target in pairs]
@@ -274,7 +259,7 @@ def asked(**entries):
     return argparse.Namespace(**{**nothing, **entries})
 
 
-def test_a_run_of_the_grammar_is_scored_on_its_held_out_sentences(tmp_path):
+def test_read_parts_of_the_grammar_are_held_out_and_data_selects_others(tmp_path):
     folder, validation = toy_run(tmp_path / "run")
     assert scoring.read_parts(folder, asked()) == {"val": validation}
     assert scoring.read_parts(folder, asked(sentences=2)) == {"val": validation[:2]}
@@ -283,18 +268,6 @@ def test_a_run_of_the_grammar_is_scored_on_its_held_out_sentences(tmp_path):
     folder.add_to_record(sentences="others")
     with pytest.raises(ValueError, match="the grammar has changed since the run in .* was trained"):
         scoring.read_parts(folder, asked())
-
-
-def test_data_selects_another_folder_to_score(tmp_path):
-    folder, _ = toy_run(tmp_path / "run")
     write_corpus(tmp_path, PAIRS, ["val"])
     (tmp_path / "val.de").rename(tmp_path / "val.fr")  # the language of the grammar
     assert scoring.read_parts(folder, asked(data=tmp_path)) == {"val": PAIRS}
-
-
-@pytest.mark.slow
-def test_a_trained_model_is_scored_as_its_training_did(trained, out, capsys):
-    translator("score", "--out", out, "--sentences", 20)
-    found = result(capsys.readouterr().out)
-    bleu = json.loads(trained.output.split("result: ")[1])["bleu"]
-    assert found["runs"][str(out)]["val"]["BLEU"]["score"] == bleu

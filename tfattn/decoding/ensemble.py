@@ -38,10 +38,10 @@ class Ensemble:
         max_source_length, max_target_length: the least of the models, or None for no limit.
     Example:
         >>> words = tfattn.data.Vocabulary(["a", "bird", "sings"])
-        >>> sizes = {"width": 8, "num_heads": 2, "hidden_dim": 16}
-        >>> models = [Transformer(len(words), num_layers=n, **sizes) for n in (1, 2)]
+        >>> sizes = {"num_layers": 1, "width": 8, "num_heads": 2, "hidden_dim": 16}
+        >>> models = [Transformer(len(words), **sizes) for _ in range(2)]
         >>> ensemble = tfattn.decoding.Ensemble(models)
-        >>> len(translate(ensemble, ["a bird"], words, words, BeamSearch(2), max_length=5))
+        >>> len(translate(ensemble, ["a bird"], words, words, max_length=5))
         1
 
     Source: Sutskever, Vinyals, Le 2014, arXiv:1409.3215, section 3.6.

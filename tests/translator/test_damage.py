@@ -1,0 +1,181 @@
+"""Files of a run that were damaged, cut off or exchanged: whoever reads one says so in a sentence
+that names the file.
+"""
+
+import io
+import json
+import re
+import shutil
+
+import keras
+import numpy as np
+import pytest
+
+import tfattn
+from tests.translator.command import status, write_corpus
+from tfattn import data, training
+from tfattn.translator.folder import Folder, vocabulary_fingerprints
+
+WORDS = [data.Vocabulary(["a"]), data.Vocabulary(["b", "c"])]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """The folder of a run: record, vocabularies, model, best weights and backup."""
+    folder, x = Folder(tmp_path_factory.mktemp("whole")), np.ones((1, 3))
+    folder.save_vocabularies(WORDS)
+    model = tfattn.BahdanauSeq2Seq(*map(len, WORDS), width=2, units=2)
+    model.build(((None, None), (None, None)))
+    folder.save_model(model, WORDS)
+    folder.add_to_record(run=vocabulary_fingerprints(WORDS), settings={})
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(5, name="dense")])
+    model.compile("adam", "mse", run_eagerly=True)
+    keep = training.BestWeights(folder.best_weights, "loss")
+    model.fit(x, np.ones((1, 5)), verbose=0, callbacks=[keep, training.Backup(folder.backup)])
+    return folder, keras.ops.convert_to_numpy(model.layers[0].kernel).tobytes()
+
+
+@pytest.fixture
+def folder(whole, tmp_path):
+    return Folder(shutil.copytree(whole[0].path, tmp_path / "copy"))
+
+
+def arrays(**named):
+    file = io.BytesIO()
+    np.savez(file, **named)
+    return file.getvalue()
+
+
+def array():
+    file = io.BytesIO()
+    np.save(file, np.ones(3))
+    return file.getvalue()
+
+
+# From the content of a file to another, given the bytes of a weight in it.
+ANY_FILE = {
+    "a changed weight": lambda b, weight: b.replace(weight, weight[:9] + b"\7" + weight[10:]),
+    "without its end": lambda b, weight: b[:-100],
+    "without two bytes": lambda b, weight: b[:-2],
+    "half": lambda b, weight: b[: len(b) // 2],
+    "nine bytes": lambda b, weight: b[:9],
+    "zeros at its end": lambda b, weight: b[:-9] + bytes(9),
+    "empty": lambda b, weight: b"",
+    "text": lambda b, weight: b"hello",
+}
+BACKUP = {
+    "array": lambda b, weight: array(),
+    "another file of NumPy's": lambda b, weight: arrays(weights=np.ones(3)),
+    "no epoch": lambda b, weight: arrays(logs=np.array(json.dumps({"history": {}}))),
+    "no logs": lambda b, weight: arrays(logs=np.array("[3]")),
+    "encrypted": lambda b, weight: b.replace(b"PK\1\2\x2d\3\x2d\0\0", b"PK\1\2\x2d\3\x2d\0\1"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("damage", [*ANY_FILE, *BACKUP])
+def test_state_of_a_training_damaged_is_refused_by_name(whole, folder, damage):
+    change, weight = {**ANY_FILE, **BACKUP}[damage], whole[1]
+    training.Backup(folder.backup)  # which is whole
+    folder.backup.write_bytes(change(folder.backup.read_bytes(), weight))
+    said = "Backup: `filepath` must be an intact file of `Backup`; delete it to"
+    with pytest.raises(ValueError, match=said):
+        training.Backup(folder.backup)
+    if damage in BACKUP:
+        return
+    folder.check_best_weights()
+    assert training.BestWeights(folder.best_weights, "loss", best=1.0).best == 1.0
+    folder.best_weights.write_bytes(change(folder.best_weights.read_bytes(), weight))
+    training.BestWeights(folder.best_weights, "loss")  # a new run, which will write over it
+    with pytest.raises(ValueError, match="BestWeights: `filepath` must be an intact file of"):
+        training.BestWeights(folder.best_weights, "loss", best=1.0)
+    with pytest.raises(OSError, match=r"best\.weights\.h5 is damaged"):
+        folder.check_best_weights()
+
+
+def forget(folder):
+    """Removes the fingerprints from the record, as in a folder of an older run."""
+    folder.record.write_text(json.dumps({"settings": {}}))
+
+
+def changed_byte(folder):
+    content = bytearray(folder.model.read_bytes())
+    content[len(content) // 2] ^= 1
+    folder.model.write_bytes(content)
+
+
+def cut_off(folder):
+    folder.model.write_bytes(folder.model.read_bytes()[:5000])
+    forget(folder)
+
+
+def no_translator(folder):
+    keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)]).save(folder.model)
+    forget(folder)
+
+
+def other_words(folder):
+    data.Vocabulary(["c", "b"]).save(folder.vocabulary_files[1])
+
+
+def words_of_another_size(folder):
+    data.Vocabulary(["a", "b", "c"]).save(folder.vocabulary_files[1])
+    forget(folder)
+
+
+def no_vocabulary(folder):
+    folder.vocabulary_files[0].unlink()
+
+
+RUN = {
+    changed_byte: r"model\.keras was damaged or replaced after its training",
+    cut_off: r"model\.keras cannot be loaded as a model",
+    no_translator: r"model\.keras contains a Sequential, which does not translate",
+    other_words: "the vocabularies in .* are not the vocabularies of its model",
+    words_of_another_size: r"model\.keras expects vocabularies of \d+ and \d+ entries",
+    no_vocabulary: r"`path` must name an existing file.*source\.vocabulary",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tamper", RUN, ids=lambda tamper: tamper.__name__)
+def test_run_tampered_with_is_refused_by_every_command(tamper, refused, folder):
+    tamper(folder)
+    write_corpus(folder.path, [("a", "b")], ["val"])
+    score = ["score", "--data", folder.path]
+    for command in (["translate"], score, ["export", "--to", "saved_model"]):
+        said = refused(*command, "--out", folder.path, folder=folder.path)
+        assert re.search(RUN[tamper], said), said
+        if tamper is not changed_byte:
+            break
+
+
+@pytest.mark.slow
+def test_run_without_recorded_fingerprints_is_loaded_with_a_note(folder, capsys):
+    folder.load_model()
+    assert capsys.readouterr().err == ""
+    forget(folder)
+    folder.load_model()
+    assert "has no record of the vocabularies that its model was" in capsys.readouterr().err
+
+
+RECORDS = [
+    *('{"run": ["a"', "[]", "3", "", "[" * 100_000),
+    *('{"data": null}', '{"data": null, "settings": {"pairs": 9, "seed": 1}}'),
+    *('{"settings": []}', '{"data": 5}', '{"model": "a"}', '{"epochs": "many"}'),
+    *('{"settings": {"languages": null}}', '{"settings": {"languages": ["en", 3]}}'),
+    *('{"settings": {"languages": "en"}}', '{"search": {"num_beams": "6"}}'),
+    '{"search": {"beams": 6}}',
+]
+
+
+def test_record_damaged_is_refused_by_name(tmp_path, capsys):
+    folder = Folder(tmp_path)
+    folder.save_vocabularies(WORDS)
+    folder.model.touch()
+    for record in RECORDS:
+        folder.record.write_text(record)
+        with pytest.raises(ValueError, match=r"run\.json cannot be read\. Delete it to continue"):
+            folder.read_record()
+    assert status("translate", "--out", folder.path) == 1
+    assert "run.json cannot be read" in capsys.readouterr().err
