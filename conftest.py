@@ -6,6 +6,7 @@ marked `quick`; the full one runs everything but what is marked `nightly`.
 """
 
 import ast
+import contextlib
 import gc
 import os
 import sys
@@ -223,6 +224,18 @@ def dense_path():
 
 
 @pytest.fixture(autouse=True)
-def _names_in_docstrings(doctest_namespace):
+def _docstrings(request):
+    """Names for docstrings; and their searches uncompiled, since each runs but once. `tf.data`, of
+    which others have examples, warns of that.
+    """
+    if not isinstance(request.node, pytest.DoctestItem):
+        yield
+        return
     public = {name: getattr(tfattn, name) for name in tfattn.__all__}
-    doctest_namespace.update(public, keras=keras, np=np, tfattn=tfattn)
+    names = request.getfixturevalue("doctest_namespace")
+    names.update(public, keras=keras, np=np, tfattn=tfattn)
+    from tests.helpers import searches
+
+    compiled = {"data", "training"} & {*request.node.path.parts}
+    with contextlib.nullcontext() if compiled else searches.eagerly():
+        yield

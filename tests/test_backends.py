@@ -11,7 +11,7 @@ from tests.helpers import backend_numbers
 WITHOUT_A_GRADIENT = "key/bias"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly  # and in `backends.sh`, which names it
 @pytest.mark.parametrize("name", backend_numbers.MODELS)
 def test_model_on_any_backend_trains_and_searches_to_the_same_numbers(name):
     wanted, found = backend_numbers.recorded()[name], backend_numbers.numbers_of(name)

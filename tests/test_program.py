@@ -81,7 +81,6 @@ def test_command_interrupted_is_status_130(program, command, monkeypatch, capsys
     assert capsys.readouterr() == ("", "\nInterrupted.\n" if program is translator else "")
 
 
-@pytest.mark.slow
 class PressesLate:
     """Ctrl-C while it is freed, where Python drops the exception."""
 
@@ -126,6 +125,7 @@ def test_training_interrupted_where_exceptions_are_dropped_ends_after_the_batch(
     assert presses.batches == 1
 
 
+@pytest.mark.slow
 def test_package_imported_loads_no_program_and_no_module_without_layers():
     code = (
         "import sys, tfattn\n"

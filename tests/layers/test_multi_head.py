@@ -109,6 +109,7 @@ def test_multi_head_attention_maps_have_initial_weights_of_their_own():
     assert np.all(numpy(layer.output_dense.kernel) == 0)
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow
 def test_multi_head_attention_graph_has_one_operation_per_projection():
     layer = tfattn.MultiHeadAttention(4, 8)

@@ -133,6 +133,7 @@ def test_learned_encoding_known_position_beyond_the_table_is_refused():
         layer(inputs, positions=np.array([0, -1]))
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow
 def test_learned_encoding_position_beyond_the_table_is_nan_under_xla():
     layer = tfattn.LearnedPositionalEncoding(3)
