@@ -73,6 +73,7 @@ def test_command_interrupted_is_status_130(program, command, monkeypatch, capsys
     monkeypatch.setattr("tfattn.translator.scoring.score", stop)
     monkeypatch.setattr("tfattn.exercises.__main__.names", stop)
     monkeypatch.setattr(_program, "_stop", lambda *_: pytest.fail("ended without cleaning up"))
+    monkeypatch.setattr(_program, "_is_interrupted", False)
     before = signal.signal(signal.SIGINT, _program._stop)  # as the imports of a program leave it
     try:
         assert program([command]) == 130
@@ -95,6 +96,7 @@ def test_command_interrupted_where_exceptions_are_dropped_is_status_130(
 ):
     monkeypatch.setattr("tfattn.translator.scoring.score", lambda *_: PressesLate() and None)
     monkeypatch.setattr("tfattn.exercises.__main__.names", lambda *_: PressesLate() and [])
+    monkeypatch.setattr(_program, "_is_interrupted", False)
     before = signal.signal(signal.SIGINT, _program._stop)
     try:
         assert program([command]) == 130
@@ -122,7 +124,7 @@ def test_training_interrupted_where_exceptions_are_dropped_ends_after_the_batch(
             model.fit(x, x[:, :1], batch_size=4, verbose=0, callbacks=[presses, Interrupts()])
     finally:
         signal.signal(signal.SIGINT, before)
-    assert presses.batches == 1
+    assert presses.batches == 1 and not _program._is_interrupted
 
 
 @pytest.mark.slow

@@ -14,9 +14,7 @@ import sys
 
 INTERRUPTED = 130
 _SETTING = "TF_CPP_MIN_LOG_LEVEL"
-
-
-_is_interrupted = False
+_is_interrupted = False  # since the last `restore_interrupts` or `check_interrupt`
 
 
 def restore_interrupts() -> None:
@@ -31,7 +29,9 @@ def check_interrupt() -> None:
     """Raises `KeyboardInterrupt` after Ctrl-C, since Python drops an exception that is raised in a
     callback of the garbage collection or in a finalizer. Long work calls it between its steps.
     """
+    global _is_interrupted
     if _is_interrupted:
+        _is_interrupted = False
         raise KeyboardInterrupt
 
 

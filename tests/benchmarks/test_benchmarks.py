@@ -89,7 +89,7 @@ def test_regression_benchmark_prints_a_row_of_ratios():
     """A process, each of whose peers has one of its own."""
     peer = "statsmodels" if HAS_STATSMODELS else "dense"
     options = ("--divide", 50, "--case", "predict 20,000 × 20,000", "--peer", peer)
-    # The regression is NumPy's: no worker has to import a backend for it.
+    # The regression is NumPy's: no process has to import a backend for it.
     text = printed(BENCHMARKS / "kernel_regression.py", *options, KERAS_BACKEND="numpy")
     name, peers, own, others, faster, *_ = rows(text)[-1]
     assert name.startswith("predict 400 × 400") and peers == peer

@@ -15,7 +15,7 @@ SHARE = 10 if BACKEND == "jax" else 1  # JAX compiles each operation of each cas
 
 @pytest.mark.slow
 def test_attend_drawn_call_equals_oracle_in_output_and_gradients():
-    properties.check_cases("attend", range(120 // SHARE))
+    properties.check_cases("attend", range(80 // SHARE))
 
 
 @pytest.mark.slow

@@ -30,7 +30,8 @@ def python(*arguments, folder=None, text=None, warm=False, **environment):
 
     Args:
         text: its standard input, empty by default.   environment: adds to this process's own.
-        warm: whether it may be a fork. Not for what an import reads, such as KERAS_BACKEND.
+        warm: whether it may be a fork. Not for what an import reads, such as KERAS_BACKEND, or what
+            `python -m tfattn...` does while it imports.
     """
     arguments = [*map(str, arguments)]
     variables = {**_environment(), **environment}

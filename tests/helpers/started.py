@@ -14,6 +14,7 @@ LIMIT = 25
 # What Python's audit hooks call it; the last is a fork of a warm process, see `processes.py`.
 KINDS = {
     "subprocess.Popen": "processes",
+    "os.posix_spawn": "processes",
     "os.fork": "processes",
     "os.forkpty": "processes",
     "os.system": "processes",

@@ -68,8 +68,8 @@ class _Search:
     def widen(self) -> None:
         """Tries the widest bandwidths where there is no error: a straight line goes on then."""
         error, vector = self.best
-        if error <= tuned.NO_ERROR:
-            count = min(self.space.free, self.space.columns)
+        count = min(self.space.free, self.space.columns)
+        if count and error <= tuned.NO_ERROR:
             self.error(np.concatenate([np.full(count, np.log(self.space.widest)), vector[count:]]))
 
     def _width(self, vector: Array) -> float:

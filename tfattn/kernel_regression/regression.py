@@ -289,7 +289,7 @@ class KernelRegression:
         """A pointwise confidence band that contains the mean curve at x with probability `level`.
 
         The band is for the curve, not for new points. It is NaN if the query has no neighbor and
-        `empty` is not "nearest".
+        `empty` is not "nearest", and for a category that has one point and no other column.
 
         Args:
             level: in (0, 1).

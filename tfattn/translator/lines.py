@@ -16,6 +16,7 @@ from typing import Any, TextIO
 import keras
 
 from tfattn import data, decoding
+from tfattn._program import check_interrupt
 from tfattn.data.subwords import symbol_pattern
 from tfattn.decoding import Search
 from tfattn.translator import alignment, translating
@@ -109,6 +110,7 @@ def translate_lines(
         if encodable:
             with _numbered(done, len(encodable)):
                 found = hypotheses(encodable, progress)
+            check_interrupt()
             for columns, translated in found:
                 print(columns + after(translated), flush=True)
         done += len(encodable)
