@@ -132,7 +132,7 @@ QUICK = PRESETS["transformer"]["finetune"]._replace(
 )
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.usefixtures("dense_path")
 def test_imported_run_is_trained_further(imported, tmp_path, monkeypatch, capsys):
     write_corpus(tmp_path, 40 * pairs(), ["train"])
