@@ -86,9 +86,8 @@ class Run:
         )
         model = self._compiled_model()
         stop = _Interrupts()
-        before = model.evaluate(self.held_out, verbose=0, return_dict=True, callbacks=[stop])[
-            "loss"
-        ]
+        logs = model.evaluate(self.held_out, verbose=0, callbacks=[stop], return_dict=True)
+        before = logs["loss"]
         print(f"{model.count_params():,} parameters; validation loss before training {before:.4f}")
         callbacks = [stop, self._validation_callbacks(), _Clock(), self.backup, *self._logs()]
         for phase in self.phases:
