@@ -1,7 +1,14 @@
 """Type aliases; Keras's backends share no tensor type."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike as ArrayLike
+else:
+
+    class ArrayLike(Protocol):
+        """`numpy.typing.ArrayLike`, whose union of types would fill a screen of `help`."""
 
 
 class Tensor(Protocol):

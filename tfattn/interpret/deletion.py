@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 from keras import ops
-from numpy.typing import ArrayLike
 
 from tfattn import _checks
+from tfattn._types import ArrayLike
 
 _WHO = "deletion_test"
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 from keras import ops
-from numpy.typing import ArrayLike
 
 from tfattn import _checks
+from tfattn._types import ArrayLike
 
 _ROUNDING = 0.01  # of the sum of a row, also in bfloat16
 

@@ -9,9 +9,9 @@ from collections.abc import Container, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from tfattn import _checks, _optional
+from tfattn._types import ArrayLike
 from tfattn.kernel_regression import arrays
 from tfattn.kernel_regression.regression import Band, KernelRegression, LeaveOneOut
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from tfattn import _checks
+from tfattn._types import ArrayLike
 from tfattn.kernel_regression import arrays
 from tfattn.kernel_regression.points import Metric, Queries, one_hot
 

@@ -7,10 +7,9 @@ from typing import Any
 import keras
 import numpy as np
 from keras import ops
-from numpy.typing import ArrayLike
 
 from tfattn import _checks
-from tfattn._types import Shape, Tensor
+from tfattn._types import ArrayLike, Shape, Tensor
 from tfattn.core import kernels, scores
 from tfattn.core.attend import attend
 from tfattn.core.engine import scope

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from tfattn import _checks
+from tfattn._types import ArrayLike
 from tfattn.kernel_regression import arrays, kernels, near
 from tfattn.kernel_regression.frame import Frame, has_matrix
 from tfattn.kernel_regression.points import Metric, Points, Queries, merged, sorted_points

@@ -7,9 +7,9 @@ from typing import Any, overload
 
 import numpy as np
 from keras import ops
-from numpy.typing import ArrayLike
 
 from tfattn import _checks, _optional
+from tfattn._types import ArrayLike
 from tfattn.plot import fonts
 
 # Classes of matplotlib, which is imported with the first figure.

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from typing import Any, overload
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from tfattn import _checks, _optional
+from tfattn._types import ArrayLike
 from tfattn.plot import canvas
 
 Cells = Any  # matplotlib's image, or its mesh for cells with values

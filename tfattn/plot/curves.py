@@ -4,9 +4,9 @@ import itertools
 from collections.abc import Mapping
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from tfattn import _checks
+from tfattn._types import ArrayLike
 from tfattn.plot import canvas
 
 WHO = "curves"

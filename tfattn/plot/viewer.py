@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from tfattn import _checks
 from tfattn._files import replacing
+from tfattn._types import ArrayLike
 from tfattn.plot import canvas, page
 
 WHO = "viewer"
