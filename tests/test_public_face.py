@@ -3,6 +3,7 @@
 import builtins
 import inspect
 import re
+import sys
 
 import keras
 import numpy as np
@@ -77,6 +78,16 @@ def test_signature_has_names_and_defaults_and_no_annotations():
 
     assert public_signatures.signature(Pooling) == "(width, *, cell=dict, **kwargs)"
     assert public_signatures.signature("a property") == ""
+
+
+def test_signature_in_help_names_arrays_by_one_word():
+    assert public_signatures.current()  # imports all modules
+    modules = [module for name, module in sys.modules.items() if name.startswith("tfattn.")]
+    values = [value for module in modules for value in vars(module).values()]
+    values += [own for value in values if inspect.isclass(value) for own in vars(value).values()]
+    written = {value: str(inspect.signature(value)) for value in values if inspect.isfunction(value)}
+    assert "ArrayLike" in written[tfattn.plot.bars]
+    assert not {f"{f.__module__}.{f.__name__}" for f in written if "_typing." in written[f]}
 
 
 def test_docstring_of_a_public_name_has_a_sentence_an_example_and_every_argument():
