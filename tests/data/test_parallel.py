@@ -29,8 +29,9 @@ SUMMER = gzip.compress("un été\n".encode())
         ("one\r\ntwo\r\n", "un\ndeux", [("one", "un"), ("two", "deux")]),
         ("one\n\nthree\n", "un\n\ntrois\n", [("one", "un"), ("", ""), ("three", "trois")]),
         (b"\xef\xbb\xbfone\n", "un\n", [("one", "un")]),  # without the byte order mark
+        ("我\r\né".encode("utf-16"), "\ufeffun\nb".encode("utf-16-be"), [("我", "un"), ("é", "b")]),
     ],
-    ids=["plain", "gzip", "half gzip", "Windows, and no last line end", "empty lines", "mark"],
+    ids=["plain", "gzip", "half gzip", "Windows, no last end", "empty lines", "mark", "UTF-16"],
 )
 def test_read_parallel_pairs_lines_in_order(tmp_path, source, target, pairs):
     paths = write(tmp_path, "source.gz", source), write(tmp_path, "target", target)
@@ -67,8 +68,9 @@ DAMAGED = bytes([*LINES[:10], LINES[10] ^ 0xFF, *LINES[11:]])
         (
             "un\nétés\n",
             b"one\n" + "été\n".encode("latin-1"),
-            r"`target_path` must be UTF-8 text \(line 2 is not\)",
+            r"`target_path` must be UTF-8 text, .* \(line 2 is neither\): save it as",
         ),
+        ("un\nö\nx\n".encode("utf-16")[:-3], b"", r"`source_path` .* \(line 3 is neither\): save"),
         (b"", b"", "`source_path` must name a file with at least one line"),
         (gzip.compress(b"", mtime=0), b"", "`source_path` must name a file with at least one line"),
         (LINES[:-9], "un\n", "`source_path` must hold undamaged gzip data"),

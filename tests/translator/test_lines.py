@@ -21,8 +21,9 @@ WITH_CAPITALS = [data.Vocabulary(["A", "hat", "."])] * 2
 
 class Typed(io.TextIOWrapper):
     def __init__(self, text, terminal):
-        super().__init__(io.BytesIO(text.encode()), encoding="utf-8")
-        self.isatty = lambda: terminal
+        content = io.BytesIO(text if isinstance(text, bytes) else text.encode())
+        content.isatty = lambda: terminal
+        super().__init__(content, encoding="utf-8")
 
 
 @pytest.fixture
@@ -132,16 +133,30 @@ def test_lines_streamed_are_written_piece_by_piece(monkeypatch, written):
 
 
 def test_lines_of_a_file_are_read_as_those_of_a_training(asked, written, tmp_path):
+    path, text = tmp_path / "lines.en", "a\u2028b\rö\r\n\nc\n"
+    for encoding in ("utf-8", "utf-8-sig", "utf-16"):
+        content = text.encode(encoding)
+        assert written(text=content) == ["A\u2028B\rÖ", "", "C", ""]
+        for packed in (content, gzip.compress(content)):
+            path.write_bytes(packed)
+            assert written(path) == ["A\u2028B\rÖ", "", "C", ""]
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "gbk", "utf-16-le", "utf-16-be"])
+def test_lines_in_another_encoding_are_refused_by_line(
+    asked, monkeypatch, refused, tmp_path, encoding
+):
     path = tmp_path / "lines.en"
-    path.write_bytes("a\u2028b\n\nö \xff".encode("latin-1", "ignore") + "ö\n".encode())
-    first, second, third, end = written(path)
-    assert (first, second, end) == ("AB", "", "") and third.endswith("Ö")  # a broken byte is no end
-    text = "\ufeffa\rb\r\nc\n".encode()
-    (tmp_path / "plain").write_bytes(text)
-    (tmp_path / "packed").write_bytes(gzip.compress(text))
-    for path in (tmp_path / "plain", tmp_path / "packed"):
-        assert written(path) == ["A\rB", "C", ""]
-    assert written(text=text.decode()) == ["A\rB", "C", ""]
+    path.write_bytes("a\tb\nü\n".encode(encoding))
+    monkeypatch.setattr(Folder, "load_model", lambda folder, *_: (None, SPLIT))
+    line = 1 if "utf" in encoding else 2
+    said = "must be UTF-8 text, or UTF-16 with a byte order mark (line {} is neither): save it as"
+    for command in (["translate", path], ["score", "--pairs", path]):
+        found = refused(*command, folder=tmp_path)
+        assert found.startswith(f"error: {path} {said.format(line)}"), found
+    monkeypatch.setattr(sys, "stdin", Typed(path.read_bytes(), terminal=False))
+    found = refused("translate", folder=tmp_path)
+    assert found.startswith(f"error: standard input {said.format(line)}") and asked == []
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with a name")
@@ -183,7 +198,7 @@ def test_lines_damaged_or_of_a_language_without_spaces_are_refused(monkeypatch, 
     for content in (gzip.compress(b"a\n" * 999)[:-9], b"\x1f\x8b\x08 and so on"):
         path.write_bytes(content)
         said = refused("translate", path, folder=tmp_path)
-        assert said == f"error: {path} contains damaged gzip data"
+        assert said == f"error: {path} must hold undamaged gzip data"
     monkeypatch.setattr(sys, "stdin", Typed("a\n", False))
     monkeypatch.setattr(Folder, "read_record", lambda _: {"settings": {"languages": ["en", "zh"]}})
     said = refused("translate", "--raw", folder=tmp_path)

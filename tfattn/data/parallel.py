@@ -1,9 +1,14 @@
 """Parallel text files: line n of one file translates line n of the other."""
 
 import codecs
+import contextlib
 import gzip
+import io
+import itertools
 import os
 import zlib
+from collections.abc import Callable, Iterable, Iterator
+from typing import BinaryIO, NoReturn, cast
 
 from tfattn import _checks
 
@@ -13,9 +18,9 @@ _GZIP_MAGIC = b"\x1f\x8b"
 def read_parallel(
     source_path: str | os.PathLike[str], target_path: str | os.PathLike[str]
 ) -> list[tuple[str, str]]:
-    r"""Reads two UTF-8 text files whose lines are translations of each other.
+    r"""Reads two text files whose lines are translations of each other.
 
-    Each file may be plain or compressed with gzip, as detected from its content. A line ends only
+    A file is UTF-8, with or without a byte order mark, or UTF-16 with one. It may be plain or compressed with gzip, as detected from its content. A line ends only
     at "\n" or "\r\n": other line separators of Unicode stay in the sentence, so that the lines of
     both files keep their numbers. Empty lines are kept, for the same reason.
 
@@ -26,8 +31,8 @@ def read_parallel(
         A list of `(source, target)` strings, one pair per line, without line ends.
     Raises:
         FileNotFoundError: one of the files does not exist.
-        ValueError: the files differ in their number of lines, or one of them is empty, not UTF-8,
-            or damaged gzip data.
+        ValueError: the files differ in their number of lines, or one of them is empty, in another
+            encoding, or damaged gzip data.
     Example:
         >>> import pathlib, tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -46,32 +51,67 @@ def read_parallel(
 
 
 def _read_lines(argument: str, path: str | os.PathLike[str]) -> list[str]:
-    lines = _read_bytes(argument, path).split(b"\n")
-    if lines[-1] == b"":  # the last line ends with "\n"
-        lines.pop()
-    if not lines:
-        _checks.fail("read_parallel", argument, "name a file with at least one line", str(path))
-    lines[0] = lines[0].removeprefix(codecs.BOM_UTF8)  # a byte order mark of an editor
-    sentences = []
-    for number, line in enumerate(lines, start=1):
-        try:
-            sentences.append(line.removesuffix(b"\r").decode("utf-8"))
-        except UnicodeDecodeError:
-            expected = f"be UTF-8 text (line {number} is not)"
-            _checks.fail("read_parallel", argument, expected, str(path))
-    return sentences
-
-
-def _read_bytes(argument: str, path: str | os.PathLike[str]) -> bytes:
-    path = _checks.path("read_parallel", argument, path)
+    who = "read_parallel"
+    path = _checks.path(who, argument, path)
     if not os.path.isfile(path):
-        expected = "name an existing file"
-        _checks.fail("read_parallel", argument, expected, str(path), error=FileNotFoundError)
+        _checks.fail(who, argument, "name an existing file", path, error=FileNotFoundError)
+
+    def fail(expected: str) -> NoReturn:
+        _checks.fail(who, argument, expected, path)
+
+    with open_text(path) as file:
+        lines = list(text_lines(file, fail))
+    if not lines:
+        fail("name a file with at least one line")
+    return lines
+
+
+@contextlib.contextmanager
+def open_text(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """The bytes of a file, plain or compressed with gzip, for `text_lines`."""
     with open(path, "rb") as file:
-        content = file.read()
-    if not content.startswith(_GZIP_MAGIC):
-        return content
+        packed = file.peek(2)[:2] == _GZIP_MAGIC
+        yield cast(BinaryIO, gzip.open(file)) if packed else file
+
+
+def text_lines(file: BinaryIO, fail: Callable[[str], NoReturn]) -> Iterator[str]:
+    r"""The lines of UTF-8 text, or of UTF-16 with a byte order mark, without their ends.
+
+    A line ends only at "\n" or "\r\n". The lines of UTF-8 are read one by one, as from a terminal.
+
+    Args:
+        fail: function that raises an error, from what the file must do: "be UTF-8 text".
+    """
+    lines: Iterable[bytes] = file
     try:
-        return gzip.decompress(content)
-    except (OSError, EOFError, zlib.error):
-        return _checks.fail("read_parallel", argument, "hold undamaged gzip data", str(path))
+        first = file.readline()
+        if first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            lines = io.BytesIO(_from_utf16(first + file.read(), fail))
+            first = lines.readline()
+        first = first.removeprefix(codecs.BOM_UTF8)
+        for number, line in enumerate(itertools.chain([first] if first else [], lines), start=1):
+            try:
+                text = line.removesuffix(b"\n").removesuffix(b"\r").decode()
+            except UnicodeDecodeError:
+                _fail_at(number, fail)
+            if number <= 2 and "\0" in text:  # UTF-16 without a mark, or UTF-32
+                _fail_at(number, fail)
+            yield text
+    except (gzip.BadGzipFile, EOFError, zlib.error):
+        fail("hold undamaged gzip data")
+
+
+def _from_utf16(content: bytes, fail: Callable[[str], NoReturn]) -> bytes:
+    """UTF-16 text in UTF-8."""
+    try:
+        return content.decode("utf-16").encode()
+    except UnicodeDecodeError as error:
+        before = content[: error.start].decode("utf-16")
+        return _fail_at(before.count("\n") + 1, fail)
+
+
+def _fail_at(number: int, fail: Callable[[str], NoReturn]) -> NoReturn:
+    fail(
+        f"be UTF-8 text, or UTF-16 with a byte order mark (line {number} is neither): save it as "
+        "UTF-8 in an editor, or convert it by iconv -f ENCODING -t UTF-8"
+    )

@@ -22,6 +22,8 @@ EXPORTS = {
 TOKENIZERS = ("none", "13a", "intl", "zh", "ja-mecab", "ko-mecab", "char")
 QUANTIZATIONS = ("int8", "int8_float32", "int8_float16", "int16", "float16")
 
+TEXT = "UTF-8, or UTF-16 with a byte order mark; plain or compressed by gzip"
+
 DESCRIPTION = """
 Trains, scores, applies and exports translation models.
 
@@ -183,7 +185,7 @@ def _corpus(corpus: argparse._ActionsContainer) -> None:
         "--data",
         type=Path,
         metavar="DIR",
-        help="folder with train.en, train.de, val.en, val.de, plain or compressed (.gz)",
+        help=f"folder with train.en, train.de, val.en, val.de (also with .gz): {TEXT}",
     )
     _languages(corpus, "file name extensions in --data")
     corpus.add_argument(
@@ -303,7 +305,7 @@ def _score(command: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="FILE",
         help="instead of translating, print the log-probability of each translation in this file, "
-        "which has a sentence, a tab and its translation on each line; plain or compressed by gzip",
+        f"which has a sentence, a tab and its translation on each line: {TEXT}",
     )
     search = command.add_argument_group("search")
     _beams(search)
@@ -316,8 +318,7 @@ def _translate(command: argparse.ArgumentParser) -> None:
         type=Path,
         nargs="?",
         metavar="FILE",
-        help="text to translate, one sentence per line; plain or compressed by gzip (default: "
-        "standard input)",
+        help=f"text to translate, one sentence per line: {TEXT} (default: standard input)",
     )
     runs = command.add_mutually_exclusive_group()
     _out(runs, "folder of the run")

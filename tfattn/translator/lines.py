@@ -3,20 +3,18 @@
 import argparse
 import contextlib
 import functools
-import gzip
-import io
 import itertools
 import re
 import sys
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import BinaryIO, NoReturn
 
 import keras
 
 from tfattn import data, decoding
 from tfattn._program import check_interrupt
+from tfattn.data.parallel import open_text, text_lines
 from tfattn.data.subwords import symbol_pattern
 from tfattn.decoding import Search
 from tfattn.translator import alignment, translating
@@ -35,9 +33,9 @@ def translate(options: argparse.Namespace) -> None:
     if options.mbr:
         decoding.minimum_bayes_risk(["a"])  # fail early if sacrebleu is missing
     model, vocabularies = load_ensemble(paths)
-    with opened(options.file) as text:
+    with opened(options.file) as (text, typed):
         before, after = _moses(folder, vocabularies) if options.raw else (str, str)
-        if text.isatty():
+        if typed:
             split = "" if options.raw else ", tokens separated by spaces"
             print(f"One sentence per line{split}; end with Ctrl-D.", file=sys.stderr)
         search = translating.search(options, translating.published_search(options, paths))
@@ -47,7 +45,7 @@ def translate(options: argparse.Namespace) -> None:
         if options.replace_unknown:
             alignment.check_vocabularies(vocabularies)
         hypotheses = functools.partial(_hypotheses, model, vocabularies, search, options)
-        translate_lines(text, vocabularies[0], hypotheses, before, after)
+        translate_lines(text, typed, vocabularies[0], hypotheses, before, after)
 
 
 def _hypotheses(
@@ -87,7 +85,8 @@ def _hypotheses(
 
 
 def translate_lines(
-    text: TextIO,
+    text: Iterable[str],
+    typed: bool,
     vocabulary: Vocabulary,
     hypotheses: Callable[[list[str], bool], Iterable[tuple[str, str]]],
     before: Callable[[str], str] = str,
@@ -97,13 +96,14 @@ def translate_lines(
     that the vocabulary cannot encode.
 
     Args:
+        typed: whether the lines come from a terminal.
         vocabulary: the source vocabulary.
         hypotheses: function from lines, and whether to show a progress bar, to (columns before the
             text, text) of each hypothesis.
         before, after: functions applied to each line and to each translation.
     """
-    at_once = 1 if text.isatty() else AT_ONCE
-    progress = not text.isatty() and not sys.stdout.isatty() and translating.bar()
+    at_once = 1 if typed else AT_ONCE
+    progress = not typed and not sys.stdout.isatty() and translating.bar()
     lines, done = map(before, _stripped(text)), 0
     while batch := list(itertools.islice(lines, at_once)):
         encodable = list(itertools.takewhile(functools.partial(_can_encode, vocabulary), batch))
@@ -130,7 +130,7 @@ def _can_encode(vocabulary: Vocabulary, line: str) -> bool:
 def stream_lines(
     model: keras.Model,
     vocabularies: list[Vocabulary],
-    text: TextIO,
+    text: Iterable[str],
     search: Search,
     max_length: int | None = None,
 ) -> None:
@@ -167,25 +167,17 @@ def _stripped(text: Iterable[str]) -> Iterator[str]:
     return (line.strip() for line in text)
 
 
-# A file may begin with a byte order mark. Invalid bytes are replaced, to keep the other lines. A
-# lone "\r" does not end a line, as in `data.read_parallel`.
-_READING: dict[str, Any] = {"encoding": "utf-8-sig", "errors": "replace", "newline": "\n"}
-
-
 @contextlib.contextmanager
-def opened(path: Path | None) -> Iterator[TextIO]:
-    """The text of a file, plain or compressed by gzip, or of standard input for None."""
-    if path is None:
-        sys.stdin.reconfigure(**_READING)  # type: ignore[union-attr]
-        yield sys.stdin
-        return
-    with open(path, "rb") as file:
-        plain = gzip.open(file) if file.peek(2)[:2] == b"\x1f\x8b" else file
-        with io.TextIOWrapper(plain, **_READING) as text:
-            try:
-                yield text
-            except (gzip.BadGzipFile, EOFError, zlib.error):
-                raise ValueError(f"{path} contains damaged gzip data") from None
+def opened(path: Path | None) -> Iterator[tuple[Iterator[str], bool]]:
+    """The lines of a file, plain or compressed by gzip, or of standard input for None; and whether
+    they come from a terminal.
+    """
+
+    def fail(expected: str) -> NoReturn:
+        raise ValueError(f"{path or 'standard input'} must {expected}")
+
+    with contextlib.nullcontext(sys.stdin.buffer) if path is None else open_text(path) as file:
+        yield text_lines(file, fail), file.isatty()
 
 
 def _moses(

@@ -24,9 +24,9 @@ RESAMPLED = 10_000_000
 def score_pairs(options: argparse.Namespace) -> None:
     """Prints the log-probability of the second sentence of each line given the first."""
     pairs = []
-    with lines.opened(options.pairs) as text:
+    with lines.opened(options.pairs) as (text, _):
         for number, line in enumerate(text, start=1):
-            pair = line.rstrip("\r\n").split("\t")
+            pair = line.split("\t")
             if len(pair) != 2:
                 expected = "be a sentence, a tab and its translation"
                 raise ValueError(f"line {number} of {options.pairs} must {expected}")
