@@ -152,8 +152,11 @@ def path(model, tmp_path_factory):
 
 @pytest.fixture
 def opened(open_file, path):
-    def open_page(**options):
-        return open_file(path, **options)
+    def open_page(begin=True, **options):
+        page = open_file(path, **options)
+        if begin:  # before the first token
+            page.evaluate("start()")
+        return page
 
     open_page.faults = open_file.faults
     return open_page
@@ -170,6 +173,33 @@ def candidates(page):
 def choose(page, name, label):
     group = page.locator(f"fieldset[data-name={name}]")
     group.locator("label", has=page.get_by_text(label, exact=True)).click()
+
+
+def test_page_translates_sentence_whole_by_keyboard_in_narrow_window(opened, model):
+    page = opened(begin=False, width=390, height=844)
+    text, notice = page.locator("#text"), page.locator("#notice")
+    sentences = [EXAMPLES[0], "zorg a blif, sees the cat or a bird"]
+    with eagerly():
+        wanted = tfattn.translate(model, sentences, SOURCE, TARGET)
+    assert text.inner_text() == wanted[0] != wanted[1]
+    for at, keys in ((1, ["Enter"]), (0, ["Tab", "Enter"])):  # in the field, and on the button
+        page.locator("#source").focus()
+        page.keyboard.press("ControlOrMeta+A")
+        page.keyboard.type(sentences[at])
+        for key in keys:
+            page.keyboard.press(key)
+        assert text.inner_text() == wanted[at]
+        assert ("“zorg”, “blif,”, “or”." in notice.inner_text()) == bool(at)
+        for part in ("#source", "#text", *["#notice"] * at):  # above a keyboard on the screen
+            box = page.locator(part).bounding_box()
+            assert box["y"] >= 0 and box["y"] + box["height"] < 450, part
+    assert page.locator("#forward").is_disabled()
+    last = candidates(page)  # what else the last step could write
+    page.locator("#back").click()
+    assert candidates(page) == last
+    page.locator("#finish").click()
+    page.locator("#candidates button").nth(1).click()
+    assert written(page)[-1] == last[1]
 
 
 def test_page_goes_step_by_step_and_on_from_another_token(opened):
@@ -302,6 +332,7 @@ def test_page_is_played_and_stepped_by_the_keyboard(opened):
     page.locator("#source").fill("a cat")
     page.keyboard.press("Enter")
     assert page.locator("#tokens .text").all_text_contents() == ["a", "cat", "<eos>"]
+    page.locator("#start").press("Enter")
     page.locator("#candidates button").nth(1).focus()
     page.keyboard.press("Enter")
     page.keyboard.press("ArrowRight")  # the focus stays on a candidate
@@ -320,7 +351,7 @@ def test_page_keeps_the_focus_when_its_control_is_gone(opened):
     page.keyboard.press("Enter")
     assert page.locator("#written :focus").count() == 1
     choose(page, "search", "5 beams")
-    page.locator("#finish").click()
+    assert page.locator("#finish").is_disabled()  # another search translates whole again
     page.locator("#tree .box").nth(2).focus()
     page.keyboard.press("Enter")
     assert page.evaluate("document.activeElement === document.querySelectorAll('#tree .box')[2]")
@@ -362,6 +393,7 @@ def test_page_shows_a_script_as_text_and_loads_nothing(opened):
     page = opened()
     page.locator("#examples button").nth(1).click()
     assert page.locator("#tokens .text").first.inner_text() == HOSTILE
+    page.locator("#start").click()
     page.evaluate(f"pick({TARGET.words.index(HOSTILE)})")
     assert written(page) == [HOSTILE]
     assert page.locator("h1").inner_text() == "<b>title</b>"

@@ -36,8 +36,9 @@ def to_page(
         tfattn.convert.to_page(model, source_words, target_words, "translator.html", examples)
 
     The file contains the model, its vocabularies and all code. It opens from disk, and its policy
-    forbids the browser to load anything. A reader types a sentence, steps through its translation,
-    chooses other words, switches heads off, hides source words, and follows the numbers of a query.
+    forbids the browser to load anything. A reader types a sentence and reads its translation,
+    steps through it, chooses other words, switches heads off, hides source words, and follows the
+    numbers of a query.
 
     Matrices are rounded: with int8, to 255 steps between minus and plus the greatest weight of a
     row. The page computes in float32 what the model with the rounded weights computes, without

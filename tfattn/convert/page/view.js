@@ -14,6 +14,7 @@ function translate(sentence) {
   state.hidden.clear();
   find("#source").value = sentence;
   rebuild([]);
+  finish();
   return notify(...unknownIn(source, sentence));
 }
 
@@ -136,10 +137,11 @@ function goTo(node) {
   show();
 }
 
-// Goes on from a token that the reader chose, greedily instead of with beams.
+// Goes on from a token that the reader chose, greedily instead of with beams. After the end it
+// takes the place of the last one.
 function pick(token) {
-  if (state.beams) chooseSearch("greedy", false);
-  goTo(state.tree.child(state.node, token));
+  if (state.beams) Object.assign(state, { search: "greedy", beams: null });
+  goTo(state.tree.child(reading(), token));
 }
 
 function play() {
@@ -155,11 +157,10 @@ function pause() {
   showPlay();
 }
 
-function chooseSearch(search, again = true) {
+function chooseSearch(search) {
   pause();
   state.search = search;
-  state.beams = null;
-  if (again) restart();
+  change();
 }
 
 // Display
@@ -211,18 +212,17 @@ function showPlay() {
   find("#play").textContent = state.timer ? text().pause : text().play;
 }
 
-// The most probable next tokens, and their probabilities without the changes.
+// The most probable next tokens, after the end those of the last step, and their probabilities
+// without the changes.
 function showCandidates() {
   const help = state.beams ? text().nextOfBeams : text().nextHelp;
   find("#nextHelp").textContent = state.node.ended ? text().ended : help;
-  const list = find("#candidates");
-  if (state.node.ended) return list.replaceChildren();
   const temperature = state.beams ? 1 : state.temperature;
   const shares = (node) => logProbabilities(node.logits, temperature).map(Math.exp);
-  const now = shares(state.node);
-  const without = state.tree === state.whole ? null : nodeOf(state.whole, tokensOf(state.node));
+  const now = shares(reading());
+  const without = state.tree === state.whole ? null : nodeOf(state.whole, tokensOf(reading()));
   const then = without && shares(without);
-  return fill(list, best(now, CANDIDATES).map((token) => {
+  fill(find("#candidates"), best(now, CANDIDATES).map((token) => {
     const button = make("button", { type: "button" },
       make("span", { className: "text", dir: "auto" }, wordOf(token)),
       make("span", { className: "soft" }, then ? text().was(percent(then[token])) : ""),
