@@ -127,10 +127,16 @@ def test_heatmaps_numbers_are_written_into_cells_on_request():
 
 def test_a_fit_shows_points_truth_and_a_curve_a_name():
     curves = {"flat": 0 * QUERIES, "line": QUERIES}
-    axes = plot.regression_fit(
-        X, X**2, QUERIES, curves, QUERIES**2, "metres", "seconds", "fall"
-    ).axes[0]
+    figure = plot.regression_fit(
+        *(X, X**2, QUERIES, curves, QUERIES**2, "metres", "seconds", "fall"),
+        bands={"line": (QUERIES, QUERIES + 1)},  # in the curve's color, and named by it
+    )
+    axes = figure.axes[0]
     assert texts(axes.get_legend().get_texts()) == ["training points", "truth", "flat", "line"]
+    color = axes.get_lines()[2].get_color()
+    assert matplotlib.colors.same_color(axes.collections[1].get_facecolor()[0, :3], color)
+    figure.draw_without_rendering()
+    assert axes.get_legend().get_window_extent().x0 >= axes.get_window_extent().x1  # on no point
     assert (axes.get_xlabel(), axes.get_ylabel(), axes.get_title()) == ("metres", "seconds", "fall")
     np.testing.assert_array_equal(axes.collections[0].get_offsets(), np.stack([X, X**2], axis=1))
     assert len({line.get_color() for line in axes.get_lines()}) == 3

@@ -42,3 +42,12 @@ def test_sentences_without_swaps_have_no_share_of_them(monkeypatch):
     weights = {"model/decoder": np.ones((1, 5, 5))}
     monkeypatch.setattr(alignment, "attention_weights", lambda *_: weights)
     assert report.swaps_found(None, pairs, words) is None
+
+
+def test_figure_of_attention_counts_heads_from_0(monkeypatch):
+    pair = ("she is tired .", "elle est fatiguée .")
+    words = [data.Vocabulary.from_sentences([side]) for side in pair]
+    weights = {"model/decoder": np.ones((1, 2, 5, 5))}
+    monkeypatch.setattr(alignment, "attention_weights", lambda *_: weights)
+    figure = report._attention_figure(None, *pair, words)
+    assert [axes.get_title() for axes in figure.axes[:2]] == ["head 0", "head 1"]

@@ -93,10 +93,10 @@ def finished(*drawn: Any) -> Figure:
     return drawn[0].figure.figure
 
 
-def legend(axes: Axes) -> None:
-    """A legend in the emptiest corner, or for many names to the right."""
+def legend(axes: Axes, inside: int = 5) -> None:
+    """A legend in the emptiest corner, or for more than `inside` names to the right."""
     options = {"frameon": False, "fontsize": SMALL + 1, "handlelength": 3.2}
-    if len(axes.get_legend_handles_labels()[1]) > 5:
+    if len(axes.get_legend_handles_labels()[1]) > inside:
         axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), **options)
     else:
         axes.legend(**options)

@@ -55,6 +55,7 @@ def regression_fit(
     axes = canvas.curve_axes("regression_fit", x_label, y_label, title, ax)
     axes.scatter(x, y, s=18, color="0.6", linewidths=0, label="training points")
     for number, (name, (low, high)) in enumerate(shaded.items()):
+        number = [*curves].index(name) if name in curves else number  # in its curve's color
         axes.fill_between(
             queries[order],
             low[order],
@@ -64,14 +65,14 @@ def regression_fit(
             edgecolor="white",
             linewidth=0,
             alpha=0.25,
-            label=name,
+            label=None if name in curves else name,
         )
     if truth is not None:
         truth = _vector("truth", truth, "queries", len(queries))
         axes.plot(queries[order], truth[order], ":", color="0.1", linewidth=1.8, label="truth")
     for number, (name, curve) in enumerate(curves.items()):
         canvas.draw_curve(axes, queries[order], curve[order], number, name)
-    canvas.legend(axes)
+    canvas.legend(axes, inside=0)  # points may lie anywhere within
     return canvas.finished(axes)
 
 

@@ -82,7 +82,7 @@ def _attention_figure(
 ) -> Any:
     source_vocabulary, target_vocabulary = vocabularies
     weights = source_attention(model, [(source, hypothesis)], vocabularies)[0]  # (H, T, S)
-    titles = [f"head {h + 1}" for h in range(len(weights))] if len(weights) > 1 else ["alignment"]
+    titles = [f"head {h}" for h in range(len(weights))] if len(weights) > 1 else ["alignment"]
     return plot.heatmaps(
         weights,
         row_labels=_tokens(target_vocabulary, hypothesis),
