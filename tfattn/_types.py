@@ -3,12 +3,18 @@
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+
+class _HasArray(Protocol):
+    def __array__(self) -> Any: ...
+
+
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike as ArrayLike
+    # Numbers, nested sequences of numbers, and arrays of any library.
+    ArrayLike = _HasArray | Sequence[Any] | complex
 else:
 
     class ArrayLike(Protocol):
-        """`numpy.typing.ArrayLike`, whose union of types would fill a screen of `help`."""
+        """Stands for this union, which would fill lines of `help`."""
 
 
 class Tensor(Protocol):
