@@ -205,7 +205,7 @@ curve.set_ylabel("Value")
 curve.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, frameon=False)
 for head, color in enumerate(("#0072b2", "#d55e00")):
     place = WINDOW - back + 0.4 * head - 0.2
-    below.bar(place, weights[row, head], width=0.4, color=color, label=f"head {head + 1}")
+    below.bar(place, weights[row, head], width=0.4, color=color, label=f"head {head}")
 for axes in (curve, below):
     for season in range(1, 1 + WINDOW // 11):
         axes.axvline(WINDOW - 11 * season, color="0.7", linestyle=":", zorder=0)

@@ -458,4 +458,6 @@ def time_series(numbers, end):
     assert one["linear"] < one["attention"] and each["attention"] < 0.9 * each["linear"]
     assert (np.triu(end.all_weights[0, 0], 1) == 0).all()  # no step looks ahead
     assert max(numbers["near"]) > 2 * numbers["by_chance"]  # one head at least
+    heads = end.below.get_legend().get_texts()
+    assert [each.get_text() for each in heads] == ["head 0", "head 1"]
     assert numbers["far"]["attention"] < numbers["far"]["linear"] < numbers["far"]["last value"]
