@@ -6,33 +6,59 @@ TF_CPP_MIN_LOG_LEVEL is set, logs are not suppressed. In other processes the imp
 of this module has no effect.
 """
 
+import _thread
+import contextlib
 import io
 import itertools
 import os
 import signal
 import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
 
 INTERRUPTED = 130
 _SETTING = "TF_CPP_MIN_LOG_LEVEL"
-_is_interrupted = False  # since the last `restore_interrupts` or `check_interrupt`
+_is_interrupted = False  # in the block of `interruptible`
+_AGAIN = 2.0  # seconds
 
 
-def restore_interrupts() -> None:
-    """Restores `KeyboardInterrupt` for Ctrl-C."""
+@contextlib.contextmanager
+def interruptible() -> Iterator[None]:
+    """Ctrl-C in this block of a program raises `KeyboardInterrupt` at once, and again every two
+    seconds until the block ends: Python drops an exception that is raised in a finalizer or in a
+    callback of the garbage collection, and libraries catch others or raise their own instead.
+    """
     global _is_interrupted
-    _is_interrupted = False
-    if signal.getsignal(signal.SIGINT) is _stop:
+    if signal.getsignal(signal.SIGINT) is not _stop:  # another program, or one that ignores Ctrl-C
+        yield
+        return
+    _is_interrupted, ended, hook = False, threading.Event(), sys.unraisablehook
+
+    def insist() -> None:
+        while not ended.wait(_AGAIN):
+            if _is_interrupted:
+                _thread.interrupt_main()
+
+    def show(dropped: Any) -> None:
+        if not issubclass(dropped.exc_type, KeyboardInterrupt):
+            hook(dropped)
+
+    sys.unraisablehook = show
+    threading.Thread(target=insist, daemon=True).start()
+    try:
         signal.signal(signal.SIGINT, _interrupt)
+        yield
+    finally:
+        signal.signal(signal.SIGINT, _stop)
+        ended.set()
+        sys.unraisablehook = hook
+        if _is_interrupted:
+            raise KeyboardInterrupt
 
 
 def check_interrupt() -> None:
-    """Raises `KeyboardInterrupt` after Ctrl-C, since Python drops an exception that is raised in a
-    callback of the garbage collection or in a finalizer. Long work calls it between its steps.
-    """
-    global _is_interrupted
-    if _is_interrupted:
-        _is_interrupted = False
-        raise KeyboardInterrupt
+    """Unused."""
 
 
 def _interrupt(*_: object) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tfattn._files import replacing
-from tfattn._program import INTERRUPTED, check_interrupt, restore_interrupts, write_utf8
+from tfattn._program import INTERRUPTED, interruptible, write_utf8
 from tfattn.exercises import check, get, names
 from tfattn.exercises.exercise import LANGUAGES
 
@@ -93,6 +93,19 @@ def _check(target: str, language: str) -> bool:
     return all([check(name, found[name], language=language) for name in answers])
 
 
+def _run(options: argparse.Namespace) -> bool:
+    """Runs the command; returns whether the answers are right."""
+    if options.command == "check":
+        return _check(options.target, options.language)
+    if options.command == "open":
+        _open(options.name, options.language)
+    elif options.command == "hint":
+        _hint(options.name, options.number, options.language)
+    else:
+        _list(options.language)
+    return True
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command and returns its exit status: 0, or 1 for a wrong answer or an error.
 
@@ -101,24 +114,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     options = _parser().parse_args(arguments)
     write_utf8()
-    restore_interrupts()
-    passed = True
     try:
-        if options.command == "open":
-            _open(options.name, options.language)
-        elif options.command == "hint":
-            _hint(options.name, options.number, options.language)
-        elif options.command == "check":
-            passed = _check(options.target, options.language)
-        else:
-            _list(options.language)
-        check_interrupt()
+        with interruptible():
+            return 0 if _run(options) else FAILED
     except (OSError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return FAILED
     except KeyboardInterrupt:
         return INTERRUPTED
-    return 0 if passed else FAILED
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 import keras
 
-from tfattn._program import INTERRUPTED, check_interrupt, restore_interrupts, write_utf8
+from tfattn._program import INTERRUPTED, interruptible, write_utf8
 from tfattn.training.backup import NotFiniteError
 from tfattn.translator import exporting, importing, lines, report, scoring
 from tfattn.translator.arguments import parse
@@ -88,12 +88,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parse(arguments)
     write_utf8()
     try:
-        restore_interrupts()
-        with _memory_errors(options):
-            _run(options)
-        with _user_errors():
-            sys.stdout.flush()
-        check_interrupt()
+        with interruptible():
+            with _memory_errors(options):
+                _run(options)
+            with _user_errors():
+                sys.stdout.flush()
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         try:

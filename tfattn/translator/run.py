@@ -14,7 +14,6 @@ import keras
 
 from tfattn import _optional, data, plot, training
 from tfattn._files import replacing
-from tfattn._program import check_interrupt
 from tfattn.translator import corpus, curriculum, resume, translating
 from tfattn.translator.folder import Folder, fingerprint
 from tfattn.translator.presets import MODELS, PRESETS
@@ -85,11 +84,9 @@ class Run:
             + ("" if self.options.subwords else f" + {len(target_vocabulary)} words")
         )
         model = self._compiled_model()
-        stop = _Interrupts()
-        logs = model.evaluate(self.held_out, verbose=0, callbacks=[stop], return_dict=True)
-        before = logs["loss"]
+        before = model.evaluate(self.held_out, verbose=0, return_dict=True)["loss"]
         print(f"{model.count_params():,} parameters; validation loss before training {before:.4f}")
-        callbacks = [stop, self._validation_callbacks(), _Clock(), self.backup, *self._logs()]
+        callbacks = [self._validation_callbacks(), _Clock(), self.backup, *self._logs()]
         for phase in self.phases:
             if self.backup.epoch < phase.epochs.stop or phase is self.phases[-1]:
                 model.optimizer.learning_rate = phase.rate
@@ -196,16 +193,6 @@ def _without_optimizer(model: keras.Model) -> keras.Model:
     copy.build(((None, None), (None, None)))
     copy.set_weights(model.get_weights())
     return copy
-
-
-class _Interrupts(keras.callbacks.Callback):
-    """Ends the training at the end of a batch in which Ctrl-C was pressed and got lost."""
-
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        check_interrupt()
-
-    def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
-        check_interrupt()
 
 
 class _Clock(keras.callbacks.Callback):

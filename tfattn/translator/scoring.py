@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from tfattn import _optional, data, decoding
-from tfattn._program import check_interrupt
 from tfattn.translator import corpus, lines, translating
 from tfattn.translator.corpus import Pairs
 from tfattn.translator.folder import Folder, fingerprint, languages, load_ensemble
@@ -162,7 +161,6 @@ def _translations(
 ) -> Iterator[tuple[str, list[str]]]:
     model, vocabularies = load_ensemble(paths)
     for part, pairs in parts.items():
-        check_interrupt()
         yield (
             part,
             translating.translate(
