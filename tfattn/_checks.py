@@ -199,6 +199,9 @@ def vocabulary(who: str, argument: str, value: Any) -> None:
     """An object with the methods and ids of a vocabulary of `tfattn.data`."""
     if not callable(getattr(value, "encode", None)) or not hasattr(value, "end_id"):
         fail(who, argument, "be a vocabulary, such as tfattn.data.Vocabulary", value)
+    padding = getattr(value, "padding_id", 0)
+    if padding != 0:
+        fail(who, argument, "have `padding_id` 0, which models and losses skip", padding)
 
 
 def divides(who: str, argument: str, divisor: int, whole_name: str, whole: int) -> int:

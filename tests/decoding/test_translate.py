@@ -330,3 +330,31 @@ def test_translate_with_a_vocabulary_of_another_size_is_refused_before_any_work(
         with pytest.raises(ValueError, match=f"^translate: {message}$"):
             decoding.translate(model, ["one"], **arguments)
     assert model.shapes == []
+
+
+def test_vocabulary_that_pads_with_another_id_is_refused():
+    class Padded(data.Vocabulary):
+        padding_id = 4
+
+    words, model, pairs = Padded(["one", "two"]), WordForWord(), [("one", "two")]
+    for takes in (
+        lambda: decoding.translate(model, ["one"], words, GERMAN),
+        lambda: decoding.translate(model, ["one"], ENGLISH, words),
+        lambda: decoding.translate_stream(model, "one", words, GERMAN),
+        lambda: decoding.log_probabilities(model, pairs, words, GERMAN),
+        lambda: data.translation_batches(pairs, ENGLISH, words, 1),
+        lambda: data.token_batches(pairs, words, GERMAN, 9),
+        lambda: rules.tokens_of(words, ["one"]),
+    ):
+        with pytest.raises(ValueError, match="vocabulary` must have `padding_id` 0, which models"):
+            takes()
+
+
+def test_search_error_of_device_is_raised(monkeypatch):
+    def failing(tensor):
+        raise RuntimeError("device lost")
+
+    monkeypatch.setattr(ops, "convert_to_numpy", failing)
+    with pytest.raises(RuntimeError, match="device lost"):
+        model = Undecided()
+        decoding.GreedySearch()(model.step, model.encode(np.array([[4]]), 2), 1, 2)

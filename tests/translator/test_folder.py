@@ -1,5 +1,6 @@
 """The folder of a run: its lock, its record, and the vocabularies of a run or a model."""
 
+import keras
 import pytest
 
 from tests.helpers.small_training import locking
@@ -90,3 +91,18 @@ def test_folder_subwords_of_other_scores_are_refused(tmp_path):
     assert data.load_vocabulary(folder.vocabulary_files[1]).words == words.words
     with pytest.raises(ValueError, match="are not the vocabularies of its run"):
         folder.load_vocabularies("run")
+
+
+def test_folder_fault_in_loading_is_not_damage_of_its_file(folder, monkeypatch):
+    def load_model(path, compile):
+        raise error
+
+    folder.model.touch()
+    monkeypatch.setattr(keras.models, "load_model", load_model)
+    error = KeyError("layers")
+    with pytest.raises(ValueError, match=r"model\.keras cannot be loaded .*\(KeyError: ") as found:
+        folder.load_model()
+    assert found.value.__cause__ is error
+    for error in (AttributeError("of our own"), RuntimeError("RESOURCE_EXHAUSTED")):
+        with pytest.raises(type(error), match=str(error)):
+            folder.load_model()

@@ -20,9 +20,10 @@ def read_parallel(
 ) -> list[tuple[str, str]]:
     r"""Reads two text files whose lines are translations of each other.
 
-    A file is UTF-8, with or without a byte order mark, or UTF-16 with one. It may be plain or compressed with gzip, as detected from its content. A line ends only
-    at "\n" or "\r\n": other line separators of Unicode stay in the sentence, so that the lines of
-    both files keep their numbers. Empty lines are kept, for the same reason.
+    A file is UTF-8, with or without a byte order mark, or UTF-16 with one. It may be plain or
+    compressed with gzip, as detected from its content. A line ends only at "\n" or "\r\n": other
+    line separators of Unicode stay in the sentence, so that the lines of both files keep their
+    numbers. Empty lines are kept, for the same reason.
 
     Args:
         source_path: path of the source file.

@@ -185,7 +185,7 @@ def _is_known(tensor: Tensor) -> bool:
     """Whether a tensor has values, and is not symbolic."""
     try:
         ops.convert_to_numpy(tensor)
-    except Exception:  # backends raise different errors
+    except (NotImplementedError, TypeError):  # of TensorFlow, and of JAX
         return False
     return True
 

@@ -6,6 +6,8 @@ import json
 import os
 import sys
 import tempfile
+import zipfile
+import zlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,10 @@ from tfattn import data, decoding
 from tfattn._files import replacing
 from tfattn.training.integrity import has_checksum, lock
 from tfattn.translator.corpus import Vocabulary
+
+
+# Errors of Keras and of its file formats for a damaged file, or one of classes that are missing.
+_UNREADABLE = (EOFError, KeyError, OSError, TypeError, ValueError, zipfile.BadZipFile, zlib.error)
 
 
 class Folder:
@@ -126,11 +132,11 @@ class Folder:
         try:
             # Not compiled: an older run has its optimizer, and a PyTorch run that of its backend.
             model = keras.models.load_model(self.model, compile=False)
-        except Exception as error:  # a damaged file raises errors of any kind
+        except _UNREADABLE as error:
             first = (str(error).strip().splitlines() or [""])[0][:200]
             raise ValueError(
                 f"{self.model} cannot be loaded as a model ({type(error).__name__}: {first})"
-            ) from None
+            ) from error
         if not callable(getattr(model, "encode", None)) or not hasattr(model, "step"):
             raise ValueError(
                 f"{self.model} contains a {type(model).__name__}, which does not translate"
