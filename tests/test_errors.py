@@ -14,6 +14,7 @@ import tfattn
 from tests.helpers.refusals import HERE, message, refused
 from tests.helpers.tensors import BACKEND, tf
 from tfattn import biases, masks
+from tfattn.core import pairs
 from tfattn.decoding import rules
 
 B, T, S, D, V = 2, 3, 7, 5, 11
@@ -213,6 +214,45 @@ def test_masks_lengths_and_biases_of_another_meaning_are_refused():
     boolean = "be boolean or a mask object (a bias is not a mask)"
     with refused(f"{many_heads}attention_mask` must {boolean}", ALIBI):
         heads()(QUERY, VALUE, attention_mask=ALIBI)
+
+
+@pytest.mark.parametrize(
+    "lengths, number", [([13, 2], 13), ([3, -1], -1), ([[7, 7, 8], [0, 1, 2]], 8)]
+)
+def test_lengths_beyond_the_keys_are_refused_where_they_are_known(lengths, number):
+    expected, call = "hold lengths from 0 to 7, the number of keys", {"valid_lens": lengths}
+    for layer in (tfattn.AdditiveAttention(3), heads(), tfattn.NadarayaWatson()):
+        with refused(f"{type(layer).__name__}: `valid_lens` must {expected}", number):
+            layer(QUERY, VALUE, **call)
+    with refused(f"MultiHeadAttention: `valid_lens` must {expected}", number):
+        tfattn.TransformerDecoderBlock(5, 11)(QUERY, VALUE, **call)
+    with refused(f"masked_softmax: `valid_lens` must {expected}", number):
+        tfattn.masked_softmax(np.ones((B, T, S), "float32"), **call)
+    if number > 0:
+        with refused(f"attend: `mask` must {expected}", number):
+            tfattn.attend(QUERY, VALUE, mask=CAUSAL & ~masks.padding(lengths))
+    else:
+        with refused("masks.padding: `valid_lens` must hold lengths of at least 0", number):
+            masks.padding(lengths)
+        with refused("masks.prefix: `length` must hold lengths of at least 0", number):
+            masks.prefix(lengths)
+
+
+@pytest.mark.tensorflow
+def test_lengths_in_a_graph_or_on_an_accelerator_are_not_read():
+    layer = tfattn.DotProductAttention()
+    whole = layer(QUERY, VALUE)
+    for jit_compile in (False, True):
+        run = tf.function(lambda n: layer(QUERY, VALUE, valid_lens=n), jit_compile=jit_compile)
+        np.testing.assert_allclose(run(tf.constant([7, 9])), whole, rtol=1e-6)
+
+    class OnAccelerator:
+        device = "/device:GPU:0"
+
+        def __array__(self, *args, **kwargs):
+            raise AssertionError("copied from the accelerator")
+
+    pairs.check_lengths("layer", "valid_lens", OnAccelerator(), 7)
 
 
 def test_mask_of_floats_or_of_another_shape_is_refused():

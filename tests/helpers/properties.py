@@ -129,8 +129,10 @@ def leaf_of(choose: Choose, sizes: Sizes, rng) -> tuple[Any, np.ndarray]:
         "chunk ends": chunk_ends,
         "prefix": lambda: (masks.prefix(number), np.arange(keys)[None] < number),
         "prefixes": lambda: of_lengths(masks.prefix, lengths(rows)),
-        "padding": lambda: of_lengths(masks.padding, lengths(rows)),
-        "padding by query": lambda: of_lengths(masks.padding, lengths(rows, queries)),
+        "padding": lambda: of_lengths(masks.padding, np.minimum(lengths(rows), keys)),
+        "padding by query": lambda: of_lengths(
+            masks.padding, np.minimum(lengths(rows, queries), keys)
+        ),
         "segments": lambda: segments(lambda ids: ids),
         "segments in order": lambda: segments(lambda ids: np.sort(ids, axis=1)),
         "blocks": blocks,
@@ -422,7 +424,7 @@ def check_layer(choose: Choose) -> None:
         arguments["use_causal_mask"] = True
         seen = seen & reference.causal(queries, keys)
     if choose(flags):
-        arguments["valid_lens"] = lengths = rng.integers(0, keys + 2, sizes.batch)
+        arguments["valid_lens"] = lengths = np.minimum(rng.integers(0, keys + 2, sizes.batch), keys)
         seen = seen & reference.padding(lengths, keys)[:, None]
     if choose(flags):
         arguments["key_mask"] = real = rng.random((sizes.batch, keys)) < 0.7

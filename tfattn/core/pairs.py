@@ -3,6 +3,7 @@
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from tfattn import _checks
@@ -36,13 +37,40 @@ def checked_bool(
 
 def _extremes(value: Tensor) -> list[Any]:
     """The least and the greatest number; empty for a symbolic or an empty tensor."""
+    numbers = known(value)
+    return [] if numbers is None or not numbers.size else [numbers.min(), numbers.max()]
+
+
+# What NumPy raises for symbolic tensors: of TensorFlow, of JAX, and of PyTorch's transforms, where
+# a tensor on another device is a TypeError too. An error of a device is none of these.
+_SYMBOLIC = {"torch": (RuntimeError, TypeError)}.get(
+    keras.backend.backend(), (NotImplementedError, TypeError)
+)
+
+
+def known(value: Any) -> np.ndarray | None:
+    """The values of a tensor; None in a graph, and on PyTorch on another device."""
     if isinstance(value, keras.KerasTensor):
-        return []
+        return None
     try:
-        numbers = ops.convert_to_numpy(value)
-    except (NotImplementedError, TypeError):  # symbolic
-        return []
-    return [numbers.min(), numbers.max()] if numbers.size else []
+        return np.asarray(value)
+    except _SYMBOLIC:
+        return None
+
+
+def check_lengths(who: str, argument: str, lengths: Tensor, most: int | None = None) -> None:
+    """Raises for lengths below 0 or above `most`, where they are in the memory of the host: a copy
+    from an accelerator would wait for all that it computes.
+    """
+    device = getattr(lengths, "backing_device", None) or getattr(lengths, "device", None)
+    if "cpu" not in str(device).lower():
+        return
+    for length in _extremes(lengths):
+        if most is None and length < 0:
+            _checks.fail(who, argument, "hold lengths of at least 0", int(length))
+        if most is not None and not 0 <= length <= most:
+            expected = f"hold lengths from 0 to {most}, the number of keys"
+            _checks.fail(who, argument, expected, int(length))
 
 
 def checked_int(who: str, argument: str, value: Any) -> Tensor:

@@ -63,6 +63,7 @@ def mask_of(
     if valid_lens is not None:
         valid_lens = pairs.checked_int(who, "valid_lens", valid_lens)
         _checks.rank(who, "valid_lens", valid_lens.shape, (1, 2), "(B,) or (B, T)")
+        pairs.check_lengths(who, "valid_lens", valid_lens, shape[-1])
         lengths = masks.padding(valid_lens)
         lengths.check(who, "valid_lens", shape)
     if mask is not None:

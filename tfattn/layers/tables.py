@@ -6,20 +6,12 @@ import numpy as np
 from keras import ops
 
 from tfattn import _checks
-
-
-def known(value: Any) -> np.ndarray | None:
-    """The values of a tensor; None in a graph or on another device."""
-    try:
-        array = np.asarray(value)
-    except Exception:  # the type depends on the backend
-        return None
-    return array if array.dtype.kind in "iuf" else None
+from tfattn.core import pairs
 
 
 def ids_below(who: str, argument: str, ids: Any, size: int) -> None:
     """Raises if an id of `(B, T)` is known to be outside a vocabulary of this size."""
-    numbers: Any = known(ids)
+    numbers: Any = pairs.known(ids)
     wrong: Any = [] if numbers is None else np.argwhere((numbers < 0) | (numbers >= size))
     if len(wrong):
         row, place = wrong[0]

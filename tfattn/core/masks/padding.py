@@ -24,7 +24,8 @@ class padding(Mask):
         valid_lens: integers, `(B,)` one length per row of the batch, or `(B, T)` one length per
             query.
     Raises:
-        ValueError: `valid_lens` holds no integers, or its rank is not 1 or 2.
+        ValueError: `valid_lens` holds no integers, its rank is not 1 or 2, or a length is known to
+            be negative, or in a call to be above the number of keys.
     Example:
         >>> print(np.asarray(masks.padding([3, 0]).dense(1, 4)).astype(int))
         [[[1 1 1 0]]
@@ -35,11 +36,13 @@ class padding(Mask):
     def __init__(self, valid_lens: Any):
         self.valid_lens = pairs.checked_int("masks.padding", "valid_lens", valid_lens)
         _checks.rank("masks.padding", "valid_lens", self.valid_lens.shape, (1, 2), "(B,) or (B, T)")
+        pairs.check_lengths("masks.padding", "valid_lens", self.valid_lens)
 
     def check(self, who: str, argument: str, shape: Shape) -> None:
         refuse_symbols(who, argument, self.valid_lens)
         target = (shape[0], shape[-2])[: len(self.valid_lens.shape)]
         _checks.broadcasts(who, argument, self.valid_lens.shape, target, "(B,) or (B, T)")
+        pairs.check_lengths(who, argument, self.valid_lens, shape[-1])
 
     def on(self, grid: Grid) -> Tensor:
         return grid.key_positions() < self._lengths(grid)  # (B, 1 or t, s)

@@ -41,6 +41,7 @@ class prefix(Mask):
         else:
             length = pairs.checked_int("masks.prefix", "length", length)
             _checks.rank("masks.prefix", "length", length.shape, (0, 1), "() or (B,)")
+            pairs.check_lengths("masks.prefix", "length", length)
             self.length = ops.reshape(length, (-1,))  # a scalar repeats over the batch
 
     def check(self, who: str, argument: str, shape: Shape) -> None:

@@ -9,12 +9,12 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn._types import Shape, Tensor
-from tfattn.core import symbolic
+from tfattn.core import pairs, symbolic
 from tfattn.core.floats import given_tensor
 from tfattn.layers.calls import CheckedCall
 from tfattn.layers.configs import keras_object
 from tfattn.layers.specs import spec_of_call
-from tfattn.layers.tables import known, nan_outside
+from tfattn.layers.tables import nan_outside
 
 
 class _PositionalEncoding(CheckedCall, keras.layers.Layer):
@@ -64,7 +64,7 @@ class _PositionalEncoding(CheckedCall, keras.layers.Layer):
             _checks.broadcasts(who, "positions", tokens.shape, inputs.shape[:2], "(T,) or (B, T)")
         positions = ops.cast(start, "int32") + ops.cast(tokens, "int32")  # (T,) or (B, T)
         if self.max_length is not None:
-            values = known(positions)
+            values = pairs.known(positions)
             if values is not None and values.size:
                 most = max(most, int(np.max(values)) + 1)
                 if np.min(values) < 0:
