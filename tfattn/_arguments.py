@@ -1,6 +1,8 @@
 """The arguments of constructors."""
 
 import inspect
+from collections.abc import Callable
+from typing import Any
 
 from tfattn import _checks
 
@@ -30,6 +32,21 @@ def constructor_arguments(instance: object) -> list[str]:
         if not passed_on:
             break
     return names
+
+
+def written(instance: object, name: str, shown: Callable[[Any], str] = repr) -> str:
+    """The object as the code that makes it: `name`, and the arguments that differ from their
+    defaults, as `shown`.
+    """
+    arguments = []
+    for argument, parameter in inspect.signature(type(instance)).parameters.items():
+        value = getattr(instance, argument, parameter.default)
+        if parameter.kind in _PASSED_ON or value is parameter.default:
+            continue
+        if type(value) is not type(parameter.default) or value != parameter.default:
+            prefix = f"{argument}=" if arguments else ""
+            arguments.append(prefix + shown(value))
+    return f"{name}({', '.join(arguments)})"
 
 
 _PASSED_ON = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)

@@ -15,7 +15,7 @@ import tfattn
 from tests import reference
 from tests.helpers.properties import check_hooks, covered
 from tests.helpers.tensors import as_tensor, tf
-from tfattn import masks
+from tfattn import biases, masks
 from tfattn.core import trees
 from tfattn.core.masks import hooks
 
@@ -125,6 +125,32 @@ def test_mask_in_a_file_keeps_its_names():
         (masks.explicit([[True, False]]), {"mask": [[True, False]]}),
     ):
         assert mask.get_config() == config
+
+
+def test_mask_repr_reads_like_its_code():
+    two = masks.causal() & masks.window(3)
+    for rule, code in (
+        (two, "masks.causal() & masks.window(3)"),
+        (~two & (masks.prefix(2) | two), "~({0}) & (masks.prefix(2) | {0})"),
+        (~~masks.causal() | masks.padding([3, 0]), "~~masks.causal() | masks.padding([3, 0])"),
+        (masks.chunks(3) | masks.chunk_ends(3), "masks.chunks(3) | masks.chunk_ends(3)"),
+        (masks.per_head([two, ~two], heads=[1, 2]), "masks.per_head([{0}, ~({0})], heads=[1, 2])"),
+        (biases.alibi(2) + biases.explicit([[0.5]]), "biases.alibi(2) + biases.explicit([[0.5]])"),
+        (tfattn.scalings.linear(2.0), "scalings.linear(2.0)"),
+    ):
+        assert repr(rule) == code.format("masks.causal() & masks.window(3)")
+        again = eval(repr(rule), {"masks": masks, "biases": biases, "scalings": tfattn.scalings})
+        assert again.get_config() == rule.get_config()
+    assert repr(masks.explicit(np.ones((T, S), bool))) == "masks.explicit(<bool, (5, 7)>)"
+
+    class Own(masks.causal):
+        def __init__(self, size=2, *, name):
+            self.kept = size
+
+    assert repr(Own(name="it")) == "Own()"
+    assert "masks.explicit(<bool, (None, 7)>)" in repr(
+        masks.explicit(keras.Input((7,), dtype="bool"))
+    )
 
 
 @pytest.mark.parametrize("name", RULES)

@@ -6,8 +6,9 @@ from typing import Any, TypeVar
 import keras
 from keras import ops
 
-from tfattn._arguments import constructor_arguments
+from tfattn._arguments import constructor_arguments, written
 from tfattn._types import Tensor
+from tfattn.core import pairs
 
 
 class GridFunction:
@@ -57,6 +58,10 @@ class GridFunction:
         """The object restored from its config."""
         return cls(**{k: keras.saving.deserialize_keras_object(v) for k, v in config.items()})
 
+    def __repr__(self) -> str:
+        name = keras.saving.get_registered_name(type(self)).rpartition(">")[2]
+        return written(self, name, _shown)
+
     # NumPy would otherwise apply `&` or `+` element by element to an object array.
     __array_ufunc__ = None
 
@@ -68,6 +73,16 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(one) for one in value]
     return ops.convert_to_numpy(value).tolist() if hasattr(value, "shape") else value
+
+
+def _shown(value: Any) -> str:
+    """Dtype and shape of an array with many numbers, or none yet."""
+    if not hasattr(value, "shape"):
+        return repr(value)
+    numbers = pairs.known(value)
+    if numbers is None or numbers.size > 12:
+        return f"<{keras.backend.standardize_dtype(value.dtype)}, {tuple(value.shape)}>"
+    return repr(numbers.tolist())
 
 
 Class = TypeVar("Class", bound=type[GridFunction])

@@ -23,6 +23,9 @@ class _Sum(Bias):
         # Counted once: `on` runs inside gradients, where no variable may be read.
         self.num_left = len(left.parameters()) if num_left is None else num_left
 
+    def __repr__(self) -> str:
+        return f"{self.left!r} + {self.right!r}"
+
     @property
     def differs_by_head(self) -> bool:  # type: ignore[override]
         return self.left.differs_by_head or self.right.differs_by_head

@@ -12,7 +12,8 @@ from tfattn.core.masks import hooks, ranges
 from tfattn.core.masks.base import OPERATORS, Mask, registered
 from tfattn.core.masks.explicit import explicit
 from tfattn.core.masks.grid import Grid
-from tfattn.core.masks.ranges import Range, by_distance
+from tfattn.core.masks.ranges import Range, no_more_keys
+from tfattn.core.masks.segments import segments
 
 
 def every(*parts: Any) -> Mask | None:
@@ -56,6 +57,10 @@ class _Pair(Mask):
 class _Both(_Pair):
     _join = staticmethod(ops.logical_and)
 
+    def __repr__(self) -> str:
+        sides = (self.left, self.right)
+        return " & ".join(f"({x!r})" if isinstance(x, _Either) else repr(x) for x in sides)
+
     def key_bounds(self, grid: Grid) -> Range:
         return ranges.overlap(*self._of_both(hooks.key_bounds, grid))
 
@@ -69,11 +74,30 @@ class _Both(_Pair):
     def seen_blocks(self, grid: Grid, columns: Size) -> Tensor | None:
         return _known(ops.logical_and, *self._of_both(hooks.seen_blocks, grid, columns))
 
+    @property
+    def _ignores_queries(self) -> bool:  # type: ignore[override]
+        return all(self._of_both(hooks.ignores_queries))
+
+    @property
+    def _sees_itself(self) -> bool:  # type: ignore[override]
+        return all(self._of_both(hooks.sees_itself))
+
+    def _parts(self) -> list[Mask]:
+        sides = (self.left, self.right)
+        return [x for side in sides for x in (side._parts() if type(side) is _Both else [side])]
+
     def seen_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
-        sides = self._of_both(hooks.seen_keys, num_queries, num_keys)
-        if hooks.is_relative(self) and sides != (None, None):
-            return by_distance(self, num_queries, num_keys)
-        return _known(ops.logical_and, *sides)
+        lengths, found = (num_queries, num_keys), list[Tensor | None]()
+        others = [part for part in self._parts() if not hooks.ignores_queries(part)]
+        if len(others) > 1:
+            # Two masks together may hide a key from all queries that neither hides alone.
+            square = no_more_keys(*lengths) or any(type(part) is segments for part in others)
+            if not (square and all(map(hooks.sees_itself, others))):
+                found.append(hooks.seen_by_pairs(functools.reduce(_Both, others), *lengths))
+            others = []
+        alone = [part for part in self._parts() if hooks.ignores_queries(part)] + others
+        found += [hooks.seen_keys(part, *lengths) for part in alone]
+        return functools.reduce(functools.partial(_known, ops.logical_and), found, None)
 
     def common_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
         return if_both(ops.logical_and, *self._of_both(hooks.common_keys, num_queries, num_keys))
@@ -86,6 +110,9 @@ class _Both(_Pair):
 class _Either(_Pair):
     _join = staticmethod(ops.logical_or)
 
+    def __repr__(self) -> str:
+        return f"{self.left!r} | {self.right!r}"
+
     def key_bounds(self, grid: Grid) -> Range:
         return ranges.hull(*self._of_both(hooks.key_bounds, grid))
 
@@ -94,6 +121,14 @@ class _Either(_Pair):
 
     def seen_blocks(self, grid: Grid, columns: Size) -> Tensor | None:
         return seen_by_any((self.left, self.right), grid, columns)
+
+    @property
+    def _ignores_queries(self) -> bool:  # type: ignore[override]
+        return all(self._of_both(hooks.ignores_queries))
+
+    @property
+    def _sees_itself(self) -> bool:  # type: ignore[override]
+        return any(self._of_both(hooks.sees_itself))
 
     def seen_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
         return if_both(ops.logical_or, *self._of_both(hooks.seen_keys, num_queries, num_keys))
@@ -110,9 +145,16 @@ class _Not(Mask):
     def __init__(self, inner: Mask):
         self.inner = inner
 
+    def __repr__(self) -> str:
+        return f"~({self.inner!r})" if isinstance(self.inner, _Pair) else f"~{self.inner!r}"
+
     @property
     def is_relative(self) -> bool:  # type: ignore[override]
         return hooks.is_relative(self.inner)
+
+    @property
+    def _ignores_queries(self) -> bool:  # type: ignore[override]
+        return hooks.ignores_queries(self.inner)
 
     def check(self, who: str, argument: str, shape: Shape) -> None:
         self.inner.check(who, argument, shape)
@@ -128,13 +170,9 @@ class _Not(Mask):
         low, high = hooks.key_bounds(self.inner, grid)
         return ranges.longer((0, low), (high, grid.num_keys))
 
-    def seen_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
-        if hooks.is_relative(self):
-            return by_distance(self, num_queries, num_keys)
-        return _flipped(hooks.common_keys(self.inner, num_queries, num_keys))
-
     def common_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
-        return _flipped(hooks.seen_keys(self.inner, num_queries, num_keys))
+        seen = hooks.seen_keys(self.inner, num_queries, num_keys)
+        return None if seen is None else ops.logical_not(seen)
 
     def flatten(self) -> tuple[tuple[Mask, ...], Hashable]:
         return (self.inner,), ()
@@ -168,10 +206,6 @@ def _known(join: Callable[..., Tensor], left: Tensor | None, right: Tensor | Non
 def if_both(join: Callable[..., Any], left: Any, right: Any) -> Any:
     """Both sides, joined; None where a side is unknown."""
     return None if left is None or right is None else join(left, right)
-
-
-def _flipped(keys: Tensor | None) -> Tensor | None:
-    return None if keys is None else ops.logical_not(keys)
 
 
 OPERATORS["&"] = lambda left, right: _Both(as_mask(left), as_mask(right))

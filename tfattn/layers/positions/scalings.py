@@ -18,7 +18,7 @@ import numpy as np
 from keras import ops
 
 from tfattn import _checks
-from tfattn._arguments import constructor_arguments
+from tfattn._arguments import constructor_arguments, written
 from tfattn._types import Size, Tensor
 
 __all__ = ["Scaling", "dynamic", "linear", "llama3", "yarn"]
@@ -64,6 +64,9 @@ class Scaling:
     def from_config(cls, config: dict[str, Any]) -> "Scaling":
         """A scaling from its config."""
         return cls(**config)
+
+    def __repr__(self) -> str:
+        return written(self, keras.saving.get_registered_name(type(self)).rpartition(">")[2])
 
 
 Class = TypeVar("Class", bound=type[Scaling])
