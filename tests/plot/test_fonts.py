@@ -2,6 +2,7 @@
 
 import os
 
+import matplotlib
 import numpy as np
 import pytest
 from matplotlib import font_manager
@@ -62,6 +63,42 @@ def test_fonts_without_a_character_warn_and_name_one():
     assert [warning.filename for warning in caught] == [__file__]  # the caller's line
 
 
+# Words, and the font that a warning names for them. DejaVu Sans has letters of some.
+SCRIPTS = {
+    "हिन्दी": "Noto Sans Devanagari (Debian and Ubuntu: apt install fonts-noto-core)",
+    "عربي": "Noto Sans Arabic",
+    "עברית": "Noto Sans Hebrew",
+    "ไทย": "Noto Sans Thai",
+    "한국어": "Noto Sans CJK KR",
+    "ひらがな": "Noto Sans CJK JP",
+    "ラーメン": "Noto Sans CJK JP",
+    "汉字。": "Noto Sans CJK SC",
+    "🦜🏳": "Symbola",
+    "हিন": "Noto Sans Bengali, Noto Sans Devanagari (Debian",
+    "\U00012000": "one with these characters",
+}
+
+
+@pytest.mark.usefixtures("only_matplotlibs_fonts")
+def test_fonts_are_named_for_script_of_missing_words():
+    for words, font in SCRIPTS.items():
+        named = fonts.to_install(words)
+        assert font in named and ("CJK" in font) == ("CJK" in named), words
+    with pytest.warns(UserWarning, match="font: Noto Sans Devanagari .*fonts-noto-core.[.]$"):
+        plot.heatmaps(np.eye(2), ["हिन्दी", "b"])
+
+
+@pytest.mark.usefixtures("only_matplotlibs_fonts")
+@pytest.mark.filterwarnings("ignore:cmr10 font should")
+def test_fonts_of_numbers_on_axes_hold_minus_sign(tmp_path):
+    with matplotlib.rc_context({"font.sans-serif": ["cmr10"]}):  # has none, as many Chinese fonts
+        bar = plot.heatmaps([[-1e-9, 2e-9]]).axes[1]
+        bar.set_ylim(-7e-9, -3e-9)  # other ticks
+        bar.figure.savefig(tmp_path / "figure.png")  # a missing glyph is a warning, an error
+    for number in (*bar.get_yticklabels(), bar.yaxis.get_offset_text()):
+        assert "\N{MINUS SIGN}" in number.get_text()
+
+
 def test_fonts_installed_since_matplotlib_looked_are_found(monkeypatch):
     manager = font_manager.fontManager
     stix = font_manager.findfont("STIXGeneral")
@@ -93,7 +130,7 @@ def test_fonts_draw_chinese_words_with_their_glyphs(tmp_path, caplog):
     _, missing = fonts._families("".join(sorted(CHINESE)))
     if missing:
         (pytest.fail if os.environ.get("CI") else pytest.skip)(
-            f"no installed font has Chinese: {fonts.INSTALL}"
+            f"no installed font has Chinese: {fonts.to_install('字')}"
         )
     eye = np.eye(5)
     for figure in (

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import re
 import unicodedata
 import warnings
 from typing import Any
@@ -33,10 +34,23 @@ PREFERRED = (
     "AR PL UMing CN",
 )
 
-INSTALL = (
-    "Noto Sans CJK SC (Debian and Ubuntu: apt install fonts-noto-cjk) or WenQuanYi Zen Hei "
-    "(fonts-wqy-zenhei) has Chinese characters"
+# Fonts to install for scripts, by the first word of a character's name in Unicode.
+_NOTO = (
+    "Arabic Armenian Bengali Devanagari Ethiopic Georgian Gujarati Gurmukhi Hebrew Kannada Khmer "
+    "Lao Malayalam Myanmar Oriya Sinhala Tamil Telugu Thai"
 )
+_CJK = {
+    "CJK": "SC",
+    "IDEOGRAPHIC": "SC",
+    "FULLWIDTH": "SC",
+    "HIRAGANA": "JP",
+    "KATAKANA": "JP",
+    "HANGUL": "KR",
+}
+_INSTALL = {
+    **{script.upper(): (f"Noto Sans {script}", "fonts-noto-core") for script in _NOTO.split()},
+    **{script: (f"Noto Sans CJK {kind}", "fonts-noto-cjk") for script, kind in _CJK.items()},
+}
 
 
 def fit(artist: Any) -> None:
@@ -44,20 +58,45 @@ def fit(artist: Any) -> None:
 
     If no installed font has the characters, a warning names a font to install.
     """
-    text = _optional.find("matplotlib.text", "plot", "tfattn.plot")
+    text, axis = (
+        _optional.find(f"matplotlib.{part}", "plot", "tfattn.plot") for part in ("text", "axis")
+    )
+    numbers = {id(each) for one in artist.findobj(axis.Axis) for each in one.findobj(text.Text)}
     lacking: set[str] = set()
     for words in artist.findobj(text.Text):
-        if words.get_text().isascii():
+        letters = words.get_text()
+        if id(words) in numbers:  # written when the figure is drawn
+            letters += "\N{MINUS SIGN}"
+        if letters.isascii():
             continue
-        missing = _drawn(words.get_text()) - _known(words.get_fontproperties())
+        missing = _drawn(letters) - _known(words.get_fontproperties())
         families, left = _families("".join(sorted(missing)))
         if families:
             words.set_fontfamily([*words.get_fontfamily(), *families])
         lacking |= left
     if lacking:
         found = "".join(sorted(lacking))
-        message = f"tfattn.plot: no installed font has {found!r}. Install a font: {INSTALL}."
+        message = (
+            f"tfattn.plot: no installed font has {found!r}. Install a font: {to_install(found)}."
+        )
         warnings.warn(message, UserWarning, stacklevel=4)
+
+
+def to_install(letters: str) -> str:
+    """Names of fonts for the scripts of these characters, with their packages in Debian."""
+    names: dict[str, set[str]] = {}
+    for letter in letters:
+        script = re.split("[ -]", unicodedata.name(letter, ""))[0]
+        symbol = ("Symbola", "fonts-symbola") if unicodedata.category(letter) == "So" else None
+        if font := _INSTALL.get(script, symbol):
+            names.setdefault(font[1], set()).add(font[0])
+    return (
+        " and ".join(
+            f"{', '.join(sorted(fonts))} (Debian and Ubuntu: apt install {package})"
+            for package, fonts in sorted(names.items())
+        )
+        or "one with these characters"
+    )
 
 
 def _drawn(words: str) -> frozenset[str]:
