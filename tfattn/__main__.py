@@ -1,9 +1,11 @@
 """`python -m tfattn`: the commands of the package, and the versions for a report."""
 
+import argparse
 import contextlib
 import importlib.metadata
 import platform
 import re
+from collections.abc import Sequence
 
 import keras
 
@@ -41,9 +43,20 @@ def packages() -> list[str]:
     return list(dict.fromkeys(["keras", "numpy", "tensorflow", "jax", "torch", *names]))
 
 
-def main() -> None:
-    """Prints the commands and the versions."""
-    print(tfattn.__doc__.partition("\n")[0], COMMANDS, sep="\n\n")
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Prints the commands and the versions; `arguments` defaults to `sys.argv[1:]`."""
+    about = tfattn.__doc__.partition("\n")[0]
+    parser = argparse.ArgumentParser(
+        prog="python -m tfattn",
+        description=f"{about} Without an argument: prints the commands, and the versions.",
+        epilog=COMMANDS,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    _, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        programs = ", ".join(line.split("  ")[0] for line in COMMANDS.splitlines())
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}; the commands are {programs}")
+    print(about, COMMANDS, sep="\n\n")
     print("For a bug report:\n", *versions(), sep="\n")
 
 

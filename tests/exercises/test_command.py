@@ -1,5 +1,7 @@
 """`python -m tfattn.exercises`: list, open, hint and check."""
 
+import re
+
 import pytest
 
 from tfattn.exercises import names
@@ -82,9 +84,6 @@ def test_a_file_with_several_answers_is_checked_whole(capsys, folder):
 @pytest.mark.parametrize(
     "arguments, text, error",
     [
-        (("open", "causal_masks"), "", "must name an exercise, such as 'causal_mask', see names()"),
-        (("hint", "x"), "", "exercises.get: `name` must name an exercise, see names()"),
-        (("check", "x"), "", "exercises.get: `name` must name an exercise, see names()"),
         (("check", "causal_mask"), "", "causal_mask.py does not exist; `open causal_mask` writes"),
         (("check", "mine.py"), "x = 3", "mine.py defines no function with the name of an exercise"),
         (
@@ -110,6 +109,16 @@ def test_errors_are_one_sentence_and_status_1(arguments, text, error, capsys, fo
     status, out, said = run(capsys, *arguments)
     assert (status, out) == (1, "")
     assert said.startswith("error: ") and error in said and said.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "arguments", ["open causal_masks", "hint causal_masks", "check causal_masks", "check x/nil.py"]
+)
+def test_unknown_exercise_is_refused_with_names_and_status_2(arguments, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main(arguments.split())
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert re.search("no exercise is called '(causal_masks|nil)', but attention_pooling, ", last)
 
 
 def test_an_unknown_language_is_refused_by_the_parser(capsys):

@@ -9,6 +9,7 @@ import pytest
 from tests.translator.command import status, write_corpus
 from tfattn.translator.arguments import COMMANDS, EXPORTS, parse, parser
 from tfattn.translator.curriculum import KINDS
+from tfattn.translator.folder import Folder
 from tfattn.translator.presets import MODELS, PRESETS
 from tfattn.translator.translating import search
 
@@ -98,7 +99,7 @@ NEEDS_BEAM = "--length-penalty needs --beam K with K above 1"
         ("train --score test", "--score needs --data"),
         ("train --languages en fr", "--languages needs --data"),
         ("train --data corpus --pairs 9", "--pairs cannot be combined with --data"),
-        ("train --model bahdanau --preset tiny-simcut", "--model bahdanau has no --preset tiny-s"),
+        ("train --model bahdanau --preset tiny-simcut", "bahdanau has no --preset tiny-simcut, but base, "),
         ("train --init out/run --subwords 9", "--subwords cannot be combined with --init"),
         ("train --preset finetune", "--preset finetune needs --init"),
         ("import", "the following arguments are required: FOLDER"),
@@ -131,6 +132,7 @@ NEEDS_BEAM = "--length-penalty needs --beam K with K above 1"
         ("export", "the following arguments are required: --to"),
         ("export --to pickle", "argument --to: invalid choice: 'pickle'"),
         ("export --to onnx --quantization int8", "--quantization needs --to ctranslate2 or"),
+        ("export --to page --quantization int16", "int16: --to page takes int8 or float16"),
         ("--translate", "the following arguments are required: command"),
         ("", "the following arguments are required: command"),
     ],
@@ -142,28 +144,64 @@ def test_commands_invalid_arguments_are_named_with_status_2(
     assert said in capsys.readouterr().err
 
 
-@pytest.mark.slow
-def test_commands_missing_files_are_named_before_any_work(refused, tmp_path):
-    nowhere = ("--data", tmp_path / "nowhere")
-    for command, said in [
-        (("train", *nowhere), "train.en"),
-        (("translate",), "Train first, or use --out"),
-        (("export", "--to", "onnx"), "Train first, or use --out"),
-        (("score", *nowhere), "val.en"),
-        (("score",), "Use --data to choose the files to score."),
-        (
-            ("train", "--init", "run"),
-            "run/model.keras does not exist. Train first, or use --init to choose its folder.",
-        ),
-        (("translate", "lines.en"), "lines.en is not a file"),
-        (("score", "--pairs", "lines"), "No such file or directory: 'lines'"),
-        (("translate", "--ensemble", "one", "two"), "use --ensemble to choose its folder."),
-    ]:
-        assert said in refused(*command, folder=tmp_path)
-    assert list(tmp_path.iterdir()) == []
+@pytest.fixture
+def places(tmp_path, monkeypatch):
+    """A folder with a run of other files, a corpus of English and French, and a model."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("corpus", "empty", "out/en-fr"):
+        (tmp_path / name).mkdir(parents=True)
+    for name in ("train.en", "train.fr", "val.en", "val.fr.gz"):
+        (tmp_path / "corpus" / name).touch()
+    (tmp_path / "out" / "en-fr" / "model.keras").touch()
+    (tmp_path / "lines.en").touch()
+    Folder(tmp_path / "out" / "en-fr").add_to_record(
+        settings={"languages": ["en", "fr"]}, data=str(tmp_path / "corpus")
+    )
+
+
+FILES = ", but train.en, train.fr, val.en, val.fr.gz"
+
+
+@pytest.mark.parametrize(
+    "arguments, said",
+    [
+        ("train --data corpus", f"--languages: there is no file corpus/train.de{FILES}"),
+        ("train --data empty", "--data: there is no file empty/train.en"),
+        ("train --data corpu", "--data: there is no folder corpu, but corpus"),
+        ("train --init out/en-de", "--init: there is no folder out/en-de, but out/en-fr"),
+        ("score --out out/en-fr --parts dev", f"--parts: there is no file corpus/dev.en{FILES}"),
+        ("score --out out/en-fr --data empty", "--data: there is no file empty/val.en"),
+        ("score --out out/en-fr nowhere", "--out: there is no folder nowhere"),
+        ("score --out out/en-fr --compare out/en-de", "--compare: there is no folder out/en-de, "),
+        ("score --pairs corpus", "--pairs: there is no file corpus, but lines.en"),
+        ("translate lines", "FILE: there is no file lines, but lines.en"),
+        ("translate --ensemble out/en-fr out/x", "--ensemble: there is no folder out/x, but out/e"),
+        ("export --to page --out out/en-de", "--out: there is no folder out/en-de, but out/en-fr"),
+        ("import opus", "FOLDER: there is no folder opus"),
+        ("import corpus", f"FOLDER: there is no file corpus/config.json{FILES}"),
+    ],
+)
+def test_commands_wrong_name_is_one_line_with_what_is_there_and_status_2(
+    places, tmp_path, capsys, arguments, said
+):
+    assert status(*arguments.split()) == 2
+    error = capsys.readouterr().err.replace(f"{tmp_path}/", "")
+    assert error.startswith(f"error: {said}") and error.count("\n") == 1
+    assert not (tmp_path / "out" / "translator").exists()
+
+
+def test_commands_without_a_run_say_to_train(refused, places, tmp_path):
+    said = "Train first, or use --out to choose its folder."
+    assert said in refused("translate", folder=tmp_path)
+    assert said in refused("export", "--to", "onnx", folder=tmp_path)
+    assert "Use --data to choose the files to score." in refused("score", folder=tmp_path)
+
+
+def test_score_of_another_part_is_refused_before_the_training(places, tmp_path, capsys):
     write_corpus(tmp_path, [("a b", "a b")] * 30, ["train", "val"])
-    error = refused("train", "--data", tmp_path, "--score", "tset", folder=tmp_path)
-    assert "tset.en" in error and not (tmp_path / "out").exists()
+    assert status("train", "--data", tmp_path, "--score", "tset") == 2
+    assert "error: --score: there is no file " in capsys.readouterr().err
+    assert not (tmp_path / "out" / "translator").exists()
 
 
 def test_commands_interrupted_closed_or_failed_say_so_in_one_line(monkeypatch, capsys, tmp_path):

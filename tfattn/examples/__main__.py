@@ -3,6 +3,7 @@
 Writes its vocabularies and its weights in float16 to `out/examples`, and prints their score.
 """
 
+import argparse
 import sys
 from pathlib import Path
 
@@ -38,6 +39,11 @@ def write(run: Path, folder: Path) -> None:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(
+        prog="python -m tfattn.examples",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    ).parse_args()
     out = Path("out/examples")
     settings = ("--preset", "toy", "--pairs", str(PAIRS), "--sentences", "200", "--seed", "0")
     if status := main(["train", *settings, "--out", str(out / "run")]):

@@ -73,8 +73,6 @@ def _hint(name: str, number: int, language: str) -> None:
 
 def _check(target: str, language: str) -> bool:
     path = Path(target if target.endswith(".py") else f"{target}.py")
-    if not target.endswith(".py"):
-        get(target)
     if not path.is_file():
         raise ValueError(f"{path} does not exist; `open {path.stem}` writes it")
     try:
@@ -91,6 +89,16 @@ def _check(target: str, language: str) -> bool:
     if not answers:
         raise ValueError(f"{path} defines no function with the name of an exercise")
     return all([check(name, found[name], language=language) for name in answers])
+
+
+def _wrong_name(options: argparse.Namespace) -> str | None:
+    """The name in the arguments, if it is that of neither an exercise nor a file."""
+    name = getattr(options, "name", None)
+    if options.command == "check":
+        path = Path(options.target)
+        is_there = path.suffix == ".py" and path.is_file()
+        name = None if is_there else path.name.removesuffix(".py")
+    return None if name in names() else name
 
 
 def _run(options: argparse.Namespace) -> bool:
@@ -112,10 +120,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Args:
         arguments: arguments of the command line. Defaults to `sys.argv[1:]`.
     """
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    options = parser.parse_args(arguments)
     write_utf8()
     try:
         with interruptible():
+            if (wrong := _wrong_name(options)) is not None:
+                parser.error(f"no exercise is called {wrong!r}, but {', '.join(names())}")
             return 0 if _run(options) else FAILED
     except (OSError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)

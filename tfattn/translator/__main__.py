@@ -12,14 +12,15 @@ import keras
 from tfattn._program import INTERRUPTED, interruptible, write_utf8
 from tfattn.training.backup import NotFiniteError
 from tfattn.translator import exporting, importing, lines, report, scoring
-from tfattn.translator.arguments import parse
+from tfattn.translator.arguments import WrongName, check_paths, parse
 from tfattn.translator.run import Run, keep_freed_memory
 
-FAILED = 1  # argparse exits with 2 for invalid arguments
+FAILED = 1
+INVALID = 2  # as argparse exits for invalid arguments
 
 
 class UserError(Exception):
-    """An error the user can fix; shown without a traceback."""
+    """An error the user can fix, and the exit status; shown without a traceback."""
 
 
 @contextlib.contextmanager
@@ -34,7 +35,9 @@ def _user_errors(
         raise
     except kinds as error:
         message = " ".join(str(error).split())
-        raise UserError(f"{message.rstrip('.')}.{hint}" if hint else message) from None
+        status = INVALID if isinstance(error, WrongName) else FAILED
+        message = f"{message.rstrip('.')}.{hint}" if hint else message
+        raise UserError(message, status) from None
 
 
 NO_MEMORY = re.compile("RESOURCE_EXHAUSTED|ResourceExhausted|out of memory|allocate memory")
@@ -51,7 +54,7 @@ def _memory_errors(options: argparse.Namespace) -> Iterator[None]:
             raise
         named = "--tokens" if options.command == "train" else "--beam or --max-length"
         hint = CONTINUE if options.command == "train" else ""
-        raise UserError(f"out of memory. Use a smaller {named}.{hint}") from None
+        raise UserError(f"out of memory. Use a smaller {named}.{hint}", FAILED) from None
 
 
 CONTINUE = " Run again with --resume to continue after the last completed epoch."
@@ -69,6 +72,8 @@ def _train(options: argparse.Namespace) -> None:
 
 
 def _run(options: argparse.Namespace) -> None:
+    with _user_errors():
+        check_paths(options)
     if options.command == "train":
         _train(options)
         return
@@ -94,12 +99,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             with _user_errors():
                 sys.stdout.flush()
     except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
+        message, status = error.args
+        print(f"error: {message}", file=sys.stderr)
         try:
             sys.stdout.flush()
         except OSError:  # the disk behind standard output is full
             _drop_output()
-        return FAILED
+        return status
     except KeyboardInterrupt:
         print("\nInterrupted." + (CONTINUE if options.command == "train" else ""), file=sys.stderr)
         return INTERRUPTED

@@ -3,7 +3,7 @@
 import argparse
 import contextlib
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ EXPORTS = {
 }
 # The tokenizers of sacrebleu that download nothing.
 TOKENIZERS = ("none", "13a", "intl", "zh", "ja-mecab", "ko-mecab", "char")
+PAGE_QUANTIZATIONS = ("int8", "float16")
 QUANTIZATIONS = ("int8", "int8_float32", "int8_float16", "int16", "float16")
 
 TEXT = "UTF-8, or UTF-16 with a byte order mark; plain or compressed by gzip"
@@ -103,6 +104,48 @@ IMPORT_EXAMPLES = """
 examples:
     {program} import opus-mt-en-fr --out out/en-fr
 """
+
+
+class WrongName(ValueError):
+    """An argument names something that is not there: exit status 2, as for invalid arguments."""
+
+
+def listed(names: Iterable[object], most: int = 10) -> str:
+    """Names for an error."""
+    found = sorted(map(str, names))
+    more = [f"{len(found) - most} more"] if len(found) > most else []
+    return ", ".join([*found[:most], *more])
+
+
+# Arguments with a path to read, and the pattern of such paths in the folder above.
+_FOLDERS = {
+    **dict.fromkeys(("init", "compare", "ensemble", "out"), "*/model.keras"),
+    "data": "*/train.*",
+    "folder": "*/config.json",
+}
+_FILES = {"file": "*", "pairs": "*"}
+_OTHERWISE = {"train": ("out", "pairs"), "import": ("out",)}  # in these commands not a path to read
+
+
+def check_paths(options: argparse.Namespace) -> None:
+    """Raises `WrongName` for a file or folder to read that does not exist."""
+    for name, pattern in (_FOLDERS | _FILES).items():
+        given = getattr(options, name, None) or []
+        if name in _OTHERWISE.get(options.command, ()):
+            continue
+        for path in map(Path, given if isinstance(given, list) else [given]):
+            if path == DEFAULT_OUT or path.exists() and path.is_dir() == (name in _FOLDERS):
+                continue
+            found = [each for each in path.parent.glob(pattern) if each.is_file()]
+            others = found if name in _FILES else {each.parent for each in found}
+            raise WrongName(
+                f"{_argument(name)}: there is no {'file' if name in _FILES else 'folder'} {path}"
+                + (f", but {listed(others)}" if others else "")
+            )
+
+
+def _argument(name: str) -> str:
+    return name.upper() if name in ("file", "folder") else "--" + name.replace("_", "-")
 
 
 def _number(
@@ -502,10 +545,6 @@ def _given(options: argparse.Namespace, name: str) -> bool:
     return value is not None and value is not False
 
 
-def _flag(name: str) -> str:
-    return "--" + name.replace("_", "-")
-
-
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Parses the options and their dependent defaults; `arguments` defaults to `sys.argv[1:]`."""
     arguments_parser = parser()
@@ -514,10 +553,10 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     fail = arguments_parser.error
     for option, other in _CONFLICTS.get(options.command, ()):
         if _given(options, option) and _given(options, other):
-            fail(f"{_flag(option)} cannot be combined with {_flag(other)}")
+            fail(f"{_argument(option)} cannot be combined with {_argument(other)}")
     for option, other in _NEEDS.get(options.command, ()):
         if _given(options, option) and not _given(options, other):
-            fail(f"{_flag(option)} needs {_flag(other)}")
+            fail(f"{_argument(option)} needs {_argument(other)}")
     if options.command == "train":
         options.languages = options.languages or LANGUAGES
         options.pairs = options.pairs or PAIRS
@@ -526,7 +565,8 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         if options.preset == "finetune" and not options.init:
             fail("--preset finetune needs --init")
         if options.preset not in PRESETS[options.model]:
-            fail(f"--model {options.model} has no --preset {options.preset}")
+            others = listed(PRESETS[options.model])
+            fail(f"--model {options.model} has no --preset {options.preset}, but {others}")
         preset = PRESETS[options.model][options.preset]
         for setting in ("subwords", "tokens"):
             if getattr(options, setting) is None:
@@ -554,4 +594,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     if options.command == "export" and options.quantization:
         if options.to not in ("ctranslate2", "page"):
             fail("--quantization needs --to ctranslate2 or --to page")
+        if options.to == "page" and options.quantization not in PAGE_QUANTIZATIONS:
+            kinds = " or ".join(PAGE_QUANTIZATIONS)
+            fail(f"--quantization {options.quantization}: --to page takes {kinds}")
     return options

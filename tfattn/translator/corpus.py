@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from tfattn import data
+from tfattn.translator.arguments import WrongName, listed
 
 Pairs = list[tuple[str, str]]
 Vocabulary = data.Vocabulary | data.SubwordVocabulary | data.MarianVocabulary
@@ -16,15 +17,29 @@ def training_and_validation(options: argparse.Namespace) -> tuple[Pairs, Pairs]:
     return read(options, "train"), read(options, "val")
 
 
-def read(options: argparse.Namespace, part: str) -> Pairs:
-    """The sentence pairs of `part` in both languages, from plain or compressed files."""
+def read(options: argparse.Namespace, part: str, option: str = "--data") -> Pairs:
+    """The sentence pairs of `part` in both languages, from plain or compressed files.
+
+    Args:
+        option: the option that named the part, for errors.
+    """
+    folder = options.data
 
     def path(language: str) -> Path:
-        compressed = options.data / f"{part}.{language}.gz"
-        return compressed if compressed.exists() else options.data / f"{part}.{language}"
+        compressed = folder / f"{part}.{language}.gz"
+        return compressed if compressed.exists() else folder / f"{part}.{language}"
 
-    source, target = options.languages
-    return data.read_parallel(path(source), path(target))
+    paths = [path(language) for language in options.languages]
+    for missing in paths:
+        if not missing.is_file():
+            others = [each.name for each in folder.glob("*.*")]
+            if option != "--parts" and any(name.startswith(f"{part}.") for name in others):
+                option = "--languages"
+            raise WrongName(
+                f"{option if others else '--data'}: there is no file {missing}"
+                + (f", but {listed(others)}" if others else "")
+            )
+    return data.read_parallel(*paths)
 
 
 def new_vocabularies(options: argparse.Namespace, train: Pairs) -> list[Vocabulary]:

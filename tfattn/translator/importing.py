@@ -4,7 +4,7 @@ import argparse
 
 from tfattn import convert
 from tfattn.convert.marian_folder import published_languages
-from tfattn.translator.arguments import LANGUAGES
+from tfattn.translator.arguments import LANGUAGES, WrongName, listed
 from tfattn.translator.folder import SEARCH, Folder
 
 
@@ -17,6 +17,10 @@ def import_folder(options: argparse.Namespace) -> None:
         raise ValueError(
             f"{folder.path} already contains a run. Use --out to choose another folder."
         )
+    names = [path.name for path in options.folder.iterdir()]
+    if "config.json" not in names:
+        others = f", but {listed(names)}" if names else ""
+        raise WrongName(f"FOLDER: there is no file {options.folder / 'config.json'}{others}")
     model, *vocabularies = convert.load_marian(options.folder)
     search = convert.marian_search(options.folder)
     folder.take(new=True)

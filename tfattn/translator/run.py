@@ -44,7 +44,7 @@ class Run:
         done = self.backup.epoch
         self._seconds_before = sum(self.backup.history.get("seconds", []))  # before --resume
         self.train, self.validation = corpus.training_and_validation(options)
-        self.scored = corpus.read(options, options.score) if options.score else self.validation
+        self.scored = corpus.read(options, options.score, "--score") if options.score else self.validation
         sentences = fingerprint(line for pair in (*self.train, *self.validation) for line in pair)
         resume.check_run(options, self.preset, self.folder, done, sentences)
         options.epochs = resume.chosen_epochs(options, self.preset, self.folder, done)

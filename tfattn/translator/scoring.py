@@ -12,6 +12,7 @@ from typing import Any
 
 from tfattn import _optional, data, decoding
 from tfattn.translator import corpus, lines, translating
+from tfattn.translator.arguments import WrongName
 from tfattn.translator.corpus import Pairs
 from tfattn.translator.folder import Folder, fingerprint, languages, load_ensemble
 
@@ -136,14 +137,14 @@ def read_parts(folder: Folder, options: argparse.Namespace) -> dict[str, Pairs]:
     if path is None:
         return {part: _held_out(folder, record, part, options.sentences) for part in options.parts}
     read = argparse.Namespace(data=Path(path), languages=languages(record))
-    return {part: corpus.read(read, part)[: options.sentences] for part in options.parts}
+    return {part: corpus.read(read, part, "--parts")[: options.sentences] for part in options.parts}
 
 
 def _held_out(folder: Folder, record: dict[str, Any], part: str, sentences: int | None) -> Pairs:
     if part != "val":
-        raise ValueError(
-            f"--parts {part}: the model in {folder.path} learned from the grammar. Use --data to "
-            "choose the files to score."
+        raise WrongName(
+            f"--parts {part}: the model in {folder.path} learned from the grammar, which has val "
+            "alone. Use --data to choose the files to score."
         )
     settings = record["settings"]
     toy = data.toy_translation(settings["pairs"], seed=settings["seed"])
