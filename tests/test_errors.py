@@ -144,7 +144,9 @@ def test_tensors_whose_sizes_do_not_match_are_refused():
         tfattn.NadarayaWatson(leave_one_out=True)(QUERY, VALUE)
     with refused("CausalLM: `prompt` must have at most `max_length`=2 tokens", "(1, 3)"):
         tfattn.CausalLM(V, 1, 4, 2).encode([[4, 5, 6]], max_length=2)
-    ids = "be a tensor of numbers, of shape (B, P), of integers, each row padded with 0 on the right"
+    ids = (
+        "be a tensor of numbers, of shape (B, P), of integers, each row padded with 0 on the right"
+    )
     with refused(f"CausalLM: `prompt` must {ids}", "[[4, 5], [6]]"):
         tfattn.CausalLM(V, 1, 4, 2).encode([[4, 5], [6]], max_length=6)
     # lengths within the residual, and a start for each row
