@@ -143,6 +143,22 @@ def integers(who: str, argument: str, value: Any) -> list[int]:
     return [int(entry) for entry in entries]
 
 
+# What NumPy raises for symbolic tensors of a backend; an error of a device is another one, except
+# on PyTorch, where a tensor on another device than the CPU raises a TypeError too.
+SYMBOLIC: Mapping[str, tuple[type[Exception], ...]] = {
+    "tensorflow": (NotImplementedError, TypeError),
+    "jax": (TypeError,),
+    "torch": (RuntimeError, TypeError),
+}
+
+
+def whole(who: str, argument: str, numbers: Any) -> None:
+    """A NumPy array of ids: integers, or floats without a fraction."""
+    wrong = numbers[(numbers != numbers.round()) | (abs(numbers) == float("inf"))]  # NaN too
+    if wrong.size:
+        fail(who, argument, "hold integers", wrong[0].item())
+
+
 def pairs(who: str, argument: str, value: Any) -> list[tuple[str, str]]:
     """The pairs of strings of an iterable."""
     if isinstance(value, str | bytes) or not isinstance(value, Iterable):

@@ -260,3 +260,25 @@ def test_transformer_of_padding_alone_has_finite_scores_and_gradients():
     assert np.isfinite(output).all()
     for gradient in gradients:
         assert np.isfinite(gradient).all()
+
+
+def test_model_ids_with_fraction_are_refused_and_whole_floats_are_exact():
+    ids = np.array([[257, 3, 0]])  # 257 is 256 in bfloat16
+    sizes = {"num_layers": 1, "width": 4, "num_heads": 2, "dtype": "mixed_bfloat16"}
+    model = tfattn.Transformer(300, hidden_dim=3, **sizes)
+    language = tfattn.CausalLM(300, hidden_dim=3, **sizes)
+    recurrent = tfattn.BahdanauSeq2Seq(300, width=4, units=3, dtype="mixed_bfloat16")
+    memory = np.ones((1, 2, 4), "float32")
+    for call in (
+        lambda ids: model((ids, ids)),
+        lambda ids: model.encode(ids)["memory"],
+        lambda ids: model.decoder(ids=ids, memory=memory),
+        language,
+        lambda ids: language.encode(ids)["prompt"],
+        lambda ids: recurrent.encoder(ids),
+        lambda ids: recurrent.encode(ids)["memory"],
+    ):
+        wanted = numpy(call(ids))
+        np.testing.assert_array_equal(numpy(call(ids.astype("float32"))), wanted)
+        with pytest.raises(ValueError, match=r"must hold integers\. Received: \w+=3\.7"):
+            call(np.where(ids == 3, 3.7, ids))

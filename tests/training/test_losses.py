@@ -137,6 +137,18 @@ def test_loss_gradient_in_every_mode_is_weighted_like_the_loss(mode):
     assert np.isfinite(gradient).all() and not gradient[wrong].any()
 
 
+def test_loss_ids_with_fraction_are_refused_and_whole_floats_are_ids():
+    ids, logits = draw()
+    for who in (tfattn.MaskedCrossentropy, tfattn.MaskedAccuracy, training.TokenLoss):
+        np.testing.assert_array_equal(numpy(who()(ids * 1.0, logits)), numpy(who()(ids, logits)))
+        for wrong in (2.7, np.nan):
+            wrong = np.where(ids == ids[1, 1], wrong, ids)
+            message = rf"^{who.__name__}: `y_true` must hold integers\. Received: y_true=(2\.7|nan)"
+            for given in (wrong, wrong.tolist(), as_tensor(wrong, "float32")):
+                with pytest.raises(ValueError, match=message):
+                    who()(given, logits)
+
+
 @pytest.mark.parametrize("who", [tfattn.MaskedCrossentropy, tfattn.MaskedAccuracy])
 def test_losses_and_metrics_shapes_that_do_not_fit_the_ids_are_refused(who):
     ids, logits = draw()

@@ -41,20 +41,13 @@ def _extremes(value: Tensor) -> list[Any]:
     return [] if numbers is None or not numbers.size else [numbers.min(), numbers.max()]
 
 
-# What NumPy raises for symbolic tensors: of TensorFlow, of JAX, and of PyTorch's transforms, where
-# a tensor on another device is a TypeError too. An error of a device is none of these.
-_SYMBOLIC = {"torch": (RuntimeError, TypeError)}.get(
-    keras.backend.backend(), (NotImplementedError, TypeError)
-)
-
-
 def known(value: Any) -> np.ndarray | None:
     """The values of a tensor; None in a graph, and on PyTorch on another device."""
     if isinstance(value, keras.KerasTensor):
         return None
     try:
         return np.asarray(value)
-    except _SYMBOLIC:
+    except _checks.SYMBOLIC[keras.backend.backend()]:
         return None
 
 

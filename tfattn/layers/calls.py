@@ -13,6 +13,7 @@ from tfattn._types import Shape
 from tfattn.core.grid_function import GridFunction
 from tfattn.layers.configs import Configured
 from tfattn.layers.restored import RestoredParts
+from tfattn.layers.tables import whole_ids
 
 # Shapes of call arguments, for messages.
 _SHAPES = {
@@ -54,10 +55,18 @@ class CheckedCall(RestoredParts, Configured):
     # The axes of each tensor, in the order of the arguments. Each letter is a size; masks may
     # have 1 instead. Axes of other arguments are not checked.
     call_axes: dict[str, str] = {}
+    takes_ids = False  # whether the first argument is token ids
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         parameters = _parameters(type(self))  # type: ignore[arg-type]
         self.check_call({**dict(zip(parameters, args, strict=False)), **kwargs})
+        if self.takes_ids:
+            name = next(iter(parameters))
+            convert = functools.partial(whole_ids, type(self).__name__, name)
+            if args:
+                args = keras.tree.map_structure(convert, args[0]), *args[1:]
+            elif name in kwargs:
+                kwargs[name] = keras.tree.map_structure(convert, kwargs[name])
         return super().__call__(*args, **kwargs)  # type: ignore[misc]
 
     def check_call(self, arguments: dict[str, Any]) -> None:

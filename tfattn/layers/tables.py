@@ -2,11 +2,26 @@
 
 from typing import Any
 
+import keras
 import numpy as np
 from keras import ops
 
 from tfattn import _checks
 from tfattn.core import pairs
+
+
+def whole_ids(who: str, argument: str, ids: Any) -> Any:
+    """Ids as integers; floats that are known to have a fraction raise.
+
+    In mixed precision Keras would cast floats to float16 or bfloat16, which rounds 257 to 256.
+    """
+    is_float = not isinstance(ids, keras.KerasTensor) and "float" in str(getattr(ids, "dtype", ""))
+    if not is_float:
+        return ids
+    numbers = pairs.known(ids)
+    if numbers is not None:
+        _checks.whole(who, argument, numbers)
+    return ops.cast(ids, "int32")
 
 
 def ids_below(who: str, argument: str, ids: Any, size: int) -> None:

@@ -12,6 +12,7 @@ from tfattn._types import Tensor
 from tfattn.core.engine import scope
 from tfattn.core.floats import given_tensor
 from tfattn.layers.calls import CheckedCall
+from tfattn.layers.tables import whole_ids
 from tfattn.models import output
 
 
@@ -23,6 +24,7 @@ class TokenModel(CheckedCall, keras.Model):
     """
 
     any_shape: tuple[Any, ...] = ((None, None), (None, None))
+    takes_ids = True
 
     decoder: Any
     output_dense: Any
@@ -50,7 +52,7 @@ class TokenModel(CheckedCall, keras.Model):
         ids = given_tensor(who, argument, ids, letters_of_list)
         _checks.array(who, argument, ids, f"{letters}, of integers")
         _checks.rank(who, argument, ids.shape, (2,), letters)
-        return ids
+        return whole_ids(who, argument, ids)
 
     def make_output(self, size: int, shared: bool) -> keras.layers.Dense | None:
         """The output projection; None if it shares the embedding's matrix."""

@@ -32,6 +32,7 @@ from tfattn.layers.transformer.encoder_block import TransformerEncoderBlock
 class _Stack(CheckedCall, keras.layers.Layer):
     """Base of encoder and decoder: embedding, positions and a stack of blocks."""
 
+    takes_ids = True
     block_class: type[TransformerBlock]
     embedding: keras.layers.Layer
     positions: keras.layers.Layer

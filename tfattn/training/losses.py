@@ -1,9 +1,11 @@
 """Losses of sequence models, without padding."""
 
+import contextlib
 import numbers
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from tfattn import _checks
@@ -52,7 +54,8 @@ class MaskedCrossentropy(keras.losses.Loss):
         if gradients are accumulated. An id that is neither padding nor in the vocabulary has a loss
         of NaN and no gradient.
     Raises:
-        ValueError: `label_smoothing` is not in [0, 1); `reduction` is unknown; shapes do not fit.
+        ValueError: `label_smoothing` is not in [0, 1); `reduction` is unknown; shapes do not fit;
+            outside of a graph, an id has a fraction.
     Example:
         >>> loss = MaskedCrossentropy()
         >>> print(round(float(loss(np.array([[1, 0]]), np.zeros((1, 2, 8), "float32"))), 4))
@@ -98,7 +101,7 @@ class MaskedCrossentropy(keras.losses.Loss):
     ) -> Tensor:
         # Keras's own reduction divides by all tokens, padding included.
         who = type(self).__name__
-        y_true = tensor_of(who, "y_true", y_true, "(B, T)")
+        y_true = ids_of(who, y_true)
         y_pred = tensor_of(who, "y_pred", y_pred, "(B, T, V)")
         weights = token_weights(who, y_true, self.padding_id, sample_weight)
         # `reduction="none"` and a subclass with its own `call` need the logits.
@@ -267,6 +270,15 @@ def tensor_of(who: str, argument: str, value: Any, letters: str) -> Tensor:
     except (ValueError, TypeError):
         _checks.fail(who, argument, f"be a tensor of numbers, of shape {letters}", value)
     _checks.array(who, argument, tensor, letters)
+    return tensor
+
+
+def ids_of(who: str, y_true: Any) -> Tensor:
+    """Converts `y_true` to a tensor; floats that are known to have a fraction raise."""
+    tensor = tensor_of(who, "y_true", y_true, "(B, T)")
+    if "float" in keras.backend.standardize_dtype(tensor.dtype):
+        with contextlib.suppress(*_checks.SYMBOLIC[keras.backend.backend()]):
+            _checks.whole(who, "y_true", np.asarray(tensor))
     return tensor
 
 

@@ -10,6 +10,7 @@ from tfattn._types import Tensor
 from tfattn.training.losses import (
     MaskedCrossentropy,
     check_logits,
+    ids_of,
     streamable,
     tensor_of,
     token_weights,
@@ -54,7 +55,7 @@ class MaskedAccuracy(keras.metrics.Mean):
     def update_state(
         self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None
     ) -> None:
-        y_true = ops.cast(tensor_of("MaskedAccuracy", "y_true", y_true, "(B, T)"), "int32")
+        y_true = ops.cast(ids_of("MaskedAccuracy", y_true), "int32")
         y_pred = tensor_of("MaskedAccuracy", "y_pred", y_pred, "(B, T, V)")
         check_logits("MaskedAccuracy", y_true, y_pred)
         factors = streamable(y_pred)
@@ -118,7 +119,7 @@ class TokenLoss(keras.metrics.Mean):
     def update_state(
         self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None
     ) -> None:
-        y_true = tensor_of("TokenLoss", "y_true", y_true, "(B, T)")
+        y_true = ids_of("TokenLoss", y_true)
         weights = token_weights("TokenLoss", y_true, self.loss.padding_id, sample_weight)
         weights = ops.sum(weights)
         mean = self._sum(y_true, y_pred, sample_weight) / ops.where(weights == 0, 1.0, weights)

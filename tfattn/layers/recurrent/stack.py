@@ -19,6 +19,8 @@ from tfattn.layers.tables import ids_below, nan_outside
 class RecurrentStack(CheckedCall, keras.layers.Layer):
     """Embedding, cells and dropout. See `RecurrentEncoder` for the arguments."""
 
+    takes_ids = True
+
     def __init__(
         self,
         vocabulary_size: int,
