@@ -30,7 +30,8 @@ def interruptible() -> Iterator[None]:
     callback of the garbage collection, and libraries catch others or raise their own instead.
     """
     global _is_interrupted
-    if signal.getsignal(signal.SIGINT) is not _stop:  # another program, or one that ignores Ctrl-C
+    before = signal.getsignal(signal.SIGINT)
+    if before is not _stop:  # another program, or one that ignores Ctrl-C
         yield
         return
     _is_interrupted, ended, hook = False, threading.Event(), sys.unraisablehook
@@ -50,7 +51,7 @@ def interruptible() -> Iterator[None]:
         signal.signal(signal.SIGINT, _interrupt)
         yield
     finally:
-        signal.signal(signal.SIGINT, _stop)
+        signal.signal(signal.SIGINT, before)
         ended.set()
         sys.unraisablehook = hook
         if _is_interrupted:

@@ -3,6 +3,7 @@
 import sys
 
 import keras
+import numpy as np
 import pytest
 
 from tests.helpers.small_training import Weights, X, Y, assert_equal, fit, new_model
@@ -52,13 +53,15 @@ def test_validation_bleu_joins_the_logs_for_later_callbacks(tmp_path):
 
 
 @pytest.mark.slow
-def test_validation_bleu_between_scores_repeats_the_last_and_scores_the_last_epoch():
+def test_validation_bleu_between_scores_is_nan_and_scores_the_last_epoch():
     translate, asked = scripted(0.6, 0.8, 1.0, 0.4)
     scored = training.ValidationBleu(translate, REFERENCES, REFERENCES, every=3, name="bleu")
-    history = fit(new_model("sgd"), [scored], epochs=8).history
+    keep = keras.callbacks.EarlyStopping("bleu", mode="max", patience=9, restore_best_weights=True)
+    history = fit(new_model("sgd"), [scored, keep], epochs=8).history
     first, second, third, last = bleu(0.6, 0.8, 1.0, 0.4)
-    assert history["bleu"] == [first, first, second, second, second, third, third, last]
-    assert len(asked) == 4
+    nan = float("nan")
+    np.testing.assert_equal(history["bleu"], [first, nan, second, nan, nan, third, nan, last])
+    assert len(asked) == 4 and keep.best_epoch == 5
 
 
 def test_validation_bleu_ends_the_line_of_the_progress_bar(capsys):

@@ -202,7 +202,7 @@ def unsure():
 
 
 def score():
-    """BLEU, whose value stands between two translations, in the next life too."""
+    """BLEU, which is NaN between two translations, in the next life too."""
 
     def translate(model, sources):  # the more steps, the more of the sentence
         words = sources[0].split()
@@ -232,7 +232,8 @@ def unbuilt():
 def test_backup_resumed_run_is_the_whole_one_bit_for_bit(tmp_path, new_model, judges):
     (model, whole), (resumed, again) = whole_and_resumed(tmp_path, new_model, *judges)
     assert_equal(everything(resumed), everything(model))
-    assert again.history == whole.history == training.Backup(tmp_path / "cut").history
+    for history in (again.history, training.Backup(tmp_path / "cut").history):
+        np.testing.assert_equal(history, whole.history)
     assert again.epoch == whole.epoch == [0, 1, 2, 3]
     paths = [variable.path for variable in everything(model)]
     assert new_model is unbuilt or any(path.endswith("seed_generator_state") for path in paths)
@@ -242,7 +243,7 @@ def test_backup_resumed_run_is_the_whole_one_bit_for_bit(tmp_path, new_model, ju
     if score in judges:
         assert again.history["sure"] == [[0, 0.5], [1, 0.5], [2, 0.5], [3, 0.5]]
         first, *between, last = again.history["val_bleu"]
-        assert between == [first, first] and last != first
+        assert np.isnan(between).tolist() == [True, True] and last != first
 
 
 @pytest.mark.slow

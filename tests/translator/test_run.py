@@ -4,7 +4,9 @@ import contextlib
 import ctypes
 import io
 import json
+import math
 import os
+import re
 import shutil
 import sys
 import types
@@ -137,7 +139,7 @@ def test_export_saved_model_gives_what_the_model_gives(out, loaded, capsys):
 def test_translate_in_a_process_writes_lines_and_one_error(folder, monkeypatch):
     """In a new process, to cover the output of importing TensorFlow."""
     monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL", raising=False)
-    text = "she is tired .\n\na zebra ☃ \udcff sings " + "and sings " * 60 + ".\n我喜欢黑猫。\n"
+    text = "she is tired .\n\na zebra ☃ sings " + "and sings " * 60 + ".\n我喜欢黑猫。\n"
     command = ("-m", "tfattn.translator", "translate", "--stream", *OUT)
     asked = python(*command, folder=folder, text=text)
     first, second, _, rest = asked.stdout.split("\n")
@@ -220,7 +222,7 @@ def run_of(tmp_path, new_preset, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_resumed_training_continues_its_phases(run_of, tmp_path, monkeypatch):
+def test_a_resumed_training_continues_its_phases(run_of, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(translating, "translate", lambda model, sources, words: list(sources))
     phases = (
         Phase("plain", 1, peak=0.01),
@@ -235,12 +237,19 @@ def test_a_resumed_training_continues_its_phases(run_of, tmp_path, monkeypatch):
         model, history = run.fit()
         return history, model.get_weights()
 
+    monkeypatch.setattr("tfattn.translator.run.PROGRESS_EVERY", 0.0)
     whole, wanted = train("whole", 5)
+    output = capsys.readouterr().out
+    assert all(f"Epoch {epoch}/5\n" in output for epoch in range(1, 6))
+    assert re.search(r"^1/\d+ - \d+s - accuracy: 0\.\d{4} - loss: \d+\.\d{4}$", output, re.M)
+    scores = [" - val_bleu: " in line for line in output.splitlines() if " - val_loss: " in line]
+    assert scores == [True, False, False, False, True]
     train("resumed", 1)  # to the end of a phase
     for epochs in (4, 5):  # from there, and from amid one
         resumed, found = train("resumed", epochs, "--resume")
     for one, other in zip(found, wanted, strict=True):
         np.testing.assert_array_equal(one, other)
+    assert np.isnan(resumed["val_bleu"]).tolist() == [False, True, True, False, False]
     for name in ("loss", "val_loss", "accuracy"):
         np.testing.assert_array_equal(resumed[name], whole[name])
         for out in ("whole", "resumed"):
@@ -256,26 +265,45 @@ def test_run_best_epoch_without_bleu_has_the_least_loss(run_of, tmp_path, monkey
     phases = (Phase("plain", 3, peak=0.05),)
     run = run_of(pairs, pairs, "--tokens", 64, "--out", tmp_path / "out", phases=phases)
     model, history = run.fit()
-    assert history["val_bleu"] == [0.0] * 3
+    np.testing.assert_equal(history["val_bleu"], [0.0, np.nan, 0.0])
     best = run.best_epoch(history)
     assert best == np.argmin(history["val_loss"]) > 0
     found = model.evaluate(run.held_out, verbose=0, return_dict=True)["loss"]
     assert found == pytest.approx(history["val_loss"][best], rel=1e-5)
-    history = {"val_loss": [3.0, 1.0, 2.0], "val_bleu": [1.0, 5.0, 5.0]}
+    history = {"val_loss": [3.0, 1.0, 2.0], "val_bleu": [np.nan, 5.0, 5.0]}
     assert run_of(PAIRS, PAIRS, "--tokens", 64, "--out", tmp_path / "new").best_epoch(history) == 1
+
+
+@pytest.mark.slow
+def test_run_of_few_updates_says_what_serves_better(run_of, tmp_path, monkeypatch, capsys):
+    options = ("--tokens", 64, "--epochs", 2, "--out", tmp_path / "out")
+    run = run_of(PAIRS, PAIRS, *options, tokens=6400)
+    updates = 2 * len(run.phases[0].batches)
+    run._note_few_updates(60)
+    assert capsys.readouterr().err == "" and updates > 6 == 2 * run.preset.warmup
+    run.preset = run.preset._replace(warmup=updates)
+    run._note_few_updates(60)
+    monkeypatch.setitem(PRESETS["bahdanau"], "toy", run.preset)
+    run._note_few_updates(60)
+    said = f"note: 60 pairs in 2 epochs are {updates} updates, and --preset toy is made for "
+    said += f"{2 * updates} or more; try "
+    assert capsys.readouterr().err.splitlines() == [
+        f"{said}--preset toy --epochs {math.ceil(6 * 6400 / (updates / 2 * 64))}",
+        f"{said}more --epochs, or a smaller --tokens",
+    ]
 
 
 @pytest.mark.slow
 def test_run_table_has_each_epoch_of_the_backup(run_of, tmp_path):
     run = run_of(PAIRS, PAIRS, "--tokens", 64, "--out", tmp_path / "out")
-    run.backup.epoch, run.backup.history = 2, {"loss": [3.0, 2.0], "accuracy": [0.5, 0.75]}
+    run.backup.epoch, run.backup.history = 2, {"loss": [3.0, 2.0], "accuracy": [0.5, np.nan]}
     (table,) = run._logs()
     table.on_train_begin()
     table.on_epoch_end(1, {"loss": 2.0, "accuracy": 0.75})
     assert run.folder.epochs.read_text().split() == [
         "epoch,accuracy,loss",
         "0,0.5,3.0",
-        "1,0.75,2.0",
+        "1,,2.0",
     ]
     run.backup.epoch, run.backup.history = 3, {"loss": [3.0, 2.0, 1.0], "new": [0.5]}
     table.on_train_end()

@@ -1,5 +1,6 @@
 """BLEU by sacrebleu, for lists of sentences and for a model during training."""
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -50,8 +51,8 @@ class ValidationBleu(keras.callbacks.Callback):
         sources: list of sentences in the form that `translate` takes.
         references: list of strings, one per source, tokens separated by spaces.
         every: positive int n: BLEU is computed after the first and the last epoch of `fit`, and
-            after epochs n, 2n, 3n and so on, counted from 1. Other epochs repeat the last value,
-            for callbacks that monitor it. Defaults to 1.
+            after epochs n, 2n, 3n and so on, counted from 1. The logs of other epochs have NaN,
+            which callbacks that monitor it never take for better. Defaults to 1.
         name: name in the logs. Defaults to "val_bleu".
     Raises:
         ValueError: `translate` is not callable; `sources` is empty; `references` has another
@@ -87,12 +88,11 @@ class ValidationBleu(keras.callbacks.Callback):
         _optional.find("sacrebleu", "text", "ValidationBleu")  # fail early
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        earlier = self.model.history.history.get(self.name)
+        first = not self.model.history.history.get(self.name)
         last = epoch + 1 == self.params.get("epochs")
-        if not earlier or last or (epoch + 1) % self.every == 0:
+        logs[self.name] = math.nan
+        if first or last or (epoch + 1) % self.every == 0:
             logs[self.name] = corpus_bleu(self.translate(self.model, self.sources), self.references)
-        else:
-            logs[self.name] = earlier[-1]
 
 
 def _check_count(

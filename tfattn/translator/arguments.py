@@ -98,7 +98,8 @@ examples:
 IMPORT = """
 Makes the folder of a run from that of a published translator (MarianMTModel, MarianTokenizer).
 
-Reads config.json, model.safetensors (or pytorch_model.bin), source.spm, target.spm and vocab.json.
+Reads config.json, model.safetensors (or pytorch_model.bin; each may be in shards, with an index),
+source.spm, target.spm and vocab.json.
 """
 IMPORT_EXAMPLES = """
 examples:
@@ -117,7 +118,7 @@ def listed(names: Iterable[object], most: int = 10) -> str:
     return ", ".join([*found[:most], *more])
 
 
-# Arguments with a path to read, and the pattern of such paths in the folder above.
+# Arguments with a path to read, and the pattern of such paths in the folder above or in `out`.
 _FOLDERS = {
     **dict.fromkeys(("init", "compare", "ensemble", "out"), "*/model.keras"),
     "data": "*/train.*",
@@ -136,7 +137,8 @@ def check_paths(options: argparse.Namespace) -> None:
         for path in map(Path, given if isinstance(given, list) else [given]):
             if path == DEFAULT_OUT or path.exists() and path.is_dir() == (name in _FOLDERS):
                 continue
-            found = [each for each in path.parent.glob(pattern) if each.is_file()]
+            above = [path.parent] if name in _FILES else [path.parent, DEFAULT_OUT.parent]
+            found = [each for at in above for each in at.glob(pattern) if each.is_file()]
             others = found if name in _FILES else {each.parent for each in found}
             raise WrongName(
                 f"{_argument(name)}: there is no {'file' if name in _FILES else 'folder'} {path}"

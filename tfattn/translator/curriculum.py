@@ -21,7 +21,7 @@ MAX_LENGTH = 100  # tokens of a training sentence, including its begin or end to
 class FitPhase(NamedTuple):
     """Consecutive epochs that share their batches, their loss and their schedule."""
 
-    batches: object
+    batches: Any  # one for each update
     counter: data.EpochCounter
     loss: Callable[..., keras.losses.Loss]  # from label smoothing to a loss
     epochs: range

@@ -40,6 +40,7 @@ def show(run: Run, model: keras.Model, history: dict[str, Any]) -> None:
     print(f"figures and model: {folder.path}")
 
     best = run.best_epoch(history)
+    val_bleu = history["val_bleu"][best]
     exact = np.mean([h == r for h, r in zip(hypotheses, references, strict=True)])
     swaps = (
         {} if options.data else {"aligned_swaps": swaps_found(model, run.scored, run.vocabularies)}
@@ -49,7 +50,7 @@ def show(run: Run, model: keras.Model, history: dict[str, Any]) -> None:
         "bleu": round(training.corpus_bleu(hypotheses, references), 2),
         "scored": options.score or "val",
         "sentences": len(sources),
-        "val_bleu": round(history["val_bleu"][best], 2),
+        "val_bleu": None if np.isnan(val_bleu) else round(val_bleu, 2),
         "val_loss": round(history["val_loss"][best], 4),
         "best_epoch": best + 1,
         **swaps,

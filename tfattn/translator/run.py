@@ -3,6 +3,7 @@
 import argparse
 import csv
 import ctypes
+import math
 import os
 import sys
 import time
@@ -19,6 +20,7 @@ from tfattn.translator.folder import Folder, fingerprint
 from tfattn.translator.presets import MODELS, PRESETS
 
 BLEU_EVERY = 5  # epochs
+PROGRESS_EVERY = 5.0  # seconds
 
 
 class Run:
@@ -44,7 +46,9 @@ class Run:
         done = self.backup.epoch
         self._seconds_before = sum(self.backup.history.get("seconds", []))  # before --resume
         self.train, self.validation = corpus.training_and_validation(options)
-        self.scored = corpus.read(options, options.score, "--score") if options.score else self.validation
+        self.scored = (
+            corpus.read(options, options.score, "--score") if options.score else self.validation
+        )
         sentences = fingerprint(line for pair in (*self.train, *self.validation) for line in pair)
         resume.check_run(options, self.preset, self.folder, done, sentences)
         options.epochs = resume.chosen_epochs(options, self.preset, self.folder, done)
@@ -72,7 +76,8 @@ class Run:
     def best_epoch(self, history: dict[str, Any]) -> int:
         """The epoch of the best weights, counted from 0: the earliest, as in `BestWeights`."""
         name, better = self._monitored
-        return history[name].index(better(history[name]))
+        values = history[name]
+        return values.index(better((each for each in values if each == each), default=values[0]))
 
     def fit(self) -> tuple[keras.Model, dict[str, Any]]:
         """Trains and saves the model; returns it with its best weights, and the full history."""
@@ -83,29 +88,49 @@ class Run:
             f"vocabulary {len(source_vocabulary)}"
             + ("" if self.options.subwords else f" + {len(target_vocabulary)} words")
         )
+        self._note_few_updates(learned)
         model = self._compiled_model()
         before = model.evaluate(self.held_out, verbose=0, return_dict=True)["loss"]
         print(f"{model.count_params():,} parameters; validation loss before training {before:.4f}")
-        callbacks = [self._validation_callbacks(), _Clock(), self.backup, *self._logs()]
+        table, *boards = self._logs()
+        callbacks = [self._validation_callbacks(), _Clock(), self.backup, table]
         for phase in self.phases:
             if self.backup.epoch < phase.epochs.stop or phase is self.phases[-1]:
                 model.optimizer.learning_rate = phase.rate
                 _compile(model, model.optimizer, phase.loss)
-                history = model.fit(
+                model.fit(
                     phase.batches,
                     validation_data=self.held_out,
-                    epochs=phase.epochs.stop,
+                    epochs=self.phases[-1].epochs.stop,
                     initial_epoch=self.backup.epoch,
                     shuffle=False,  # `token_batches` shuffles
                     verbose=1 if sys.stdout.isatty() else 2,  # a progress bar, or a line per epoch
-                    callbacks=[phase.counter, *callbacks],
-                ).history
+                    callbacks=[phase.counter, *callbacks, _Log(phase.epochs.stop), *boards],
+                )
         self.folder.check_best_weights()
         model.load_weights(self.folder.best_weights)
+        history = self.backup.history  # without gaps, unlike that of `fit`
         after = history["val_loss"][-1]
         print(f"validation loss {before:.4f} at the start, {after:.4f} in the last epoch")
         self.folder.save_model(_without_optimizer(model), self.vocabularies)
         return model, history
+
+    def _note_few_updates(self, learned: int) -> None:
+        """Says so if the model, unless it is trained already, gets too few updates."""
+        updates = sum(len(phase.batches) * len(phase.epochs) for phase in self.phases)
+        needed = 2 * self.preset.warmup
+        if self.options.init or self.backup.epoch or updates >= needed:
+            return
+        toy, advice = PRESETS[self.options.model]["toy"], "more --epochs, or a smaller --tokens"
+        if self.preset != toy:
+            tokens = updates / self.options.epochs * self.options.tokens  # per epoch, with padding
+            advice = f"--preset toy --epochs {math.ceil(2 * toy.warmup * toy.tokens / tokens)}"
+            advice += " --subwords 2000" if self.options.subwords else ""
+        print(
+            f"note: {learned} pairs in {self.options.epochs} epochs are {updates} updates, and "
+            f"--preset {self.options.preset} is made for {needed} or more; try {advice}",
+            file=sys.stderr,
+        )
 
     def _batches(self) -> tuple[list[curriculum.FitPhase], Any]:
         """The training phases, and the batches for the validation loss."""
@@ -195,6 +220,33 @@ def _without_optimizer(model: keras.Model) -> keras.Model:
     return copy
 
 
+class _Log(keras.callbacks.Callback):
+    """Ends `fit` after so many epochs, those of its phase and of earlier ones. Prints a line every
+    few seconds within an epoch, where the output is no terminal. Keras prints the line of an epoch
+    after this callback, without a score that was not computed.
+    """
+
+    def __init__(self, epochs: int):
+        super().__init__()
+        self.epochs = epochs
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self.began = self.shown = time.perf_counter()
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        now = time.perf_counter()
+        if now - self.shown >= PROGRESS_EVERY and not sys.stdout.isatty():
+            self.shown = now
+            numbers = "".join(f" - {name}: {value:.4f}" for name, value in logs.items())
+            steps = self.params["steps"]
+            print(f"{batch + 1}/{steps} - {now - self.began:.0f}s{numbers}", flush=True)
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self.model.stop_training = epoch + 1 == self.epochs
+        if math.isnan(logs["val_bleu"]):
+            del logs["val_bleu"]
+
+
 class _Clock(keras.callbacks.Callback):
     """Logs the seconds of each epoch, including its validation."""
 
@@ -214,7 +266,10 @@ class _Table(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         epochs, history = self.backup.epoch, dict(sorted(self.backup.history.items()))
-        columns = [[""] * (epochs - len(values)) + values for values in history.values()]
+        columns = [
+            [""] * (epochs - len(values)) + ["" if each != each else each for each in values]
+            for values in history.values()
+        ]
         rows = zip(range(epochs), *columns, strict=True)
         with replacing(self.path) as unfinished:
             with open(unfinished, "w", newline="", encoding="utf-8") as file:
