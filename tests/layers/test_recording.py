@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import tfattn
+from tests.helpers.tensors import tf
 from tests.layers.test_multi_head import draw
 
 INPUTS = [draw(2, 3, 5), draw(2, 7, 5)]
@@ -47,3 +48,31 @@ def test_attention_weights_outside_of_the_call_are_not_collected():
     layer = tfattn.DotProductAttention(name="alone")
     tfattn.attention_weights(layer, draw(1, 2, 3), draw(1, 2, 3))
     assert layer(draw(1, 2, 3), draw(1, 2, 3)).shape == (1, 2, 3)
+
+
+def test_attention_weights_without_attention_name_what_is_missing():
+    model = keras.Sequential([keras.layers.Dense(3)])
+    with pytest.raises(ValueError, match="`model` must hold an attention layer of this package"):
+        tfattn.attention_weights(model, draw(2, 3, 5))
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize(
+    "layer, inputs",
+    [
+        (tfattn.DotProductAttention(), (draw(2, 3, 5), draw(2, 7, 5))),
+        (tfattn.RecurrentDecoder(7, width=2, units=3), (np.array([[1, 2]]), draw(1, 3, 5))),
+    ],
+)
+def test_attention_weights_in_a_graph_name_the_graph(layer, inputs):
+    class Model(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.layer = layer
+
+        @tf.function
+        def call(self, first, second):
+            return self.layer(first, second)
+
+    with pytest.raises(ValueError, match="must run attention layers eagerly .a `call` under tf"):
+        tfattn.attention_weights(Model(), *inputs)

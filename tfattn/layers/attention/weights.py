@@ -17,6 +17,7 @@ from tfattn import _checks
 from tfattn._types import Tensor
 from tfattn.layers.attention import recording
 from tfattn.layers.attention.base import AttentionLayer
+from tfattn.layers.attention.scores import Score
 
 # Keras's layers that return their weights on request, and their attributes to reset meanwhile.
 REQUESTED = (
@@ -60,7 +61,8 @@ def attention_weights(model: keras.layers.Layer, *inputs: Any, **kwargs: Any) ->
         `MultiHeadAttention`; reshape these to `(B, H, T, S)` for `tfattn.plot.viewer` and
         `tfattn.interpret`.
     Raises:
-        ValueError: no attention layer ran eagerly, or none has weights that can be seen.
+        ValueError: there is no attention layer, none ran eagerly, or none has weights that can be
+            seen.
     Warns:
         UserWarning: names the attention layers whose weights are not in the result.
     Example:
@@ -75,6 +77,12 @@ def attention_weights(model: keras.layers.Layer, *inputs: Any, **kwargs: Any) ->
     with _observed(), recording.started() as weights:
         model(*inputs, **kwargs)
     hidden = ", ".join(f"{x.path or x.name} ({type(x).__name__})" for x in _hidden(model, weights))
+    if not weights and not hidden and not _has_score(model):
+        expected = (
+            "hold an attention layer of this package or of Keras, or another with "
+            '"Attention" in the name of its class'
+        )
+        _checks.fail("attention_weights", "model", expected, model)
     if not weights:
         raise ValueError(
             "attention_weights: `model` must run attention layers eagerly (a `call` under "
@@ -101,6 +109,11 @@ def _hidden(model: keras.layers.Layer, weights: dict[str, np.ndarray]) -> list[k
         if isinstance(layer, AttentionLayer) or _is_foreign(layer)
         if covered.isdisjoint(map(id, layer._flatten_layers()))
     ]
+
+
+def _has_score(model: keras.layers.Layer) -> bool:
+    """Whether another layer of this package attends, as a recurrent decoder does."""
+    return any(isinstance(layer, Score) for layer in model._flatten_layers())
 
 
 def _is_foreign(layer: keras.layers.Layer) -> bool:
