@@ -27,7 +27,10 @@ def by_steps(model, source, target):
 def test_log_probabilities_sum_the_tokens_and_the_end():
     model = transformer()
     pairs = [("one two three", "eins zwei"), ("four", ""), ("", "drei"), ("two " * 9, "vier kaum")]
-    found = decoding.log_probabilities(model, pairs, ENGLISH, GERMAN, batch_size=3)
+    said = r"`target_vocabulary` lacks words, .*: 'kaum' \(pairs\[3\]\)"
+    with pytest.warns(UserWarning, match=said) as warned:
+        found = decoding.log_probabilities(model, pairs, ENGLISH, GERMAN, batch_size=3)
+    assert warned[0].filename == __file__
     np.testing.assert_allclose(found, [by_steps(model, *pair) for pair in pairs], rtol=1e-4)
 
 

@@ -23,6 +23,7 @@ from tests.helpers.searches import (
 )
 from tests.helpers.tensors import BACKEND, CALLS_A_TRACE, needs_compiling
 from tfattn import data, decoding, rules
+from tfattn.decoding import translation
 
 pytestmark = pytest.mark.usefixtures("dense_path")
 
@@ -91,8 +92,43 @@ def test_translate_of_an_empty_line_is_empty_without_the_model():
     assert model.shapes == []
     assert translate((s for s in ("", "two", " ")), model) == ["", "zwei", ""]
     assert model.shapes == [(1, 8, 24)]
-    unknown = translate(["one 猫 \x00 <eos> two", "🙂"])  # are translated like any word
+    with pytest.warns(UserWarning, match="lacks words"):  # which are translated like any word
+        unknown = translate(["one 猫 \x00 <eos> two", "🙂"])
     assert unknown == ["eins <unk> <unk> <unk> zwei", "<unk>"]
+
+
+@eagerly()
+def test_unknown_words_are_named_once_with_their_sentences():
+    model, words, beams = WordForWord(), (ENGLISH, GERMAN), decoding.BeamSearch(2)
+    said = r"{}: `source_vocabulary` lacks words, which are read as unknown: {}\. A `SubwordVoc"
+    found = r"'three,', 'Six' \(sentences\[1\]\); 'x' \(sentences\[3\]\)"
+    lines = ["one", "three, one Six three,", "", "x"]
+    for who, call in (
+        ("translate", lambda: translate(lines)),
+        ("translate_n_best", lambda: decoding.translate_n_best(model, lines, *words, beams)),
+    ):
+        with pytest.warns(UserWarning, match=f"^{said.format(who, found)}") as warned:
+            call()
+        assert len(warned) == 1 and warned[0].filename == __file__
+    found = r"'x{37}\.\.\.' \(sentence\)"
+    with pytest.warns(UserWarning, match=f"^{said.format('translate_stream', found)}") as warned:
+        decoding.translate_stream(model, "one " + "x" * 50, *words)
+    assert warned[0].filename == __file__
+    with pytest.warns(UserWarning, match=r"\(sentences\[9\]\); and words of 2 more\."):
+        translate(["x"] * 12)
+
+
+def test_unknown_words_are_those_of_the_vocabularys_own_tokenizer():
+    characters = data.Vocabulary(["我", "猫"], tokenizer=data.Characters())
+    parts = data.SubwordVocabulary.from_sentences(["ab b"], 20)
+    for vocabulary, sentence, unknown in (
+        (ENGLISH, "one two", []),
+        (characters, "我 喜欢 猫", ["喜", "欢"]),
+        (parts, "ab ☃b b ☃☃", ["☃b", "☃☃"]),
+        (data.Vocabulary(["Ann", "&apos;s"], data.Moses("en")), "Ann's hat", ["hat"]),
+    ):
+        ids = vocabulary.encode(sentence)
+        assert translation.unknown_words(vocabulary, sentence, ids) == unknown
 
 
 class Ended(decoding.Search):
@@ -148,7 +184,7 @@ def test_translate_with_learned_positions_refuses_longer_sentences():
     model = transformer(positions=tfattn.LearnedPositionalEncoding(13))
     assert model.max_source_length == model.max_target_length == 13
     # Twelve words and the end are as many as fit; a multiple of 8 would be too many.
-    assert len(translate([" ".join(["one"] * 12), "six"], model)) == 2
+    assert len(translate([" ".join(["one"] * 12), "four"], model)) == 2
     message = (
         "translate: `sentences[1]` must have at most 12 tokens, "
         "as far as the model's positions reach, not 13."
@@ -308,7 +344,7 @@ def test_translate_by_a_transformer_takes_no_memory_in_later_passes(sentences, m
 @needs_compiling
 @pytest.mark.slow
 def test_translate_of_many_equal_batches_compiles_the_encoder_once(monkeypatch):
-    calls, model, sentences = [], transformer(), ["a b c", "d e f"] * 4
+    calls, model, sentences = [], transformer(), ["one two three", "four five one"] * 4
     plain = type(model).encode
     monkeypatch.setattr(
         type(model),

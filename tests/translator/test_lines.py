@@ -66,7 +66,35 @@ def test_lines_of_a_terminal_are_translated_one_by_one(
         assert written(*raw, text="a \n\nb", terminal=terminal) == ["A", "", "B", ""]
         assert [len(sentences) for sentences in asked] == at_once
         said = f"One sentence per line{split}; end with Ctrl-D.\n"
-        assert capsys.readouterr().err == (said if terminal else "")
+        assert capsys.readouterr().err.startswith(said) == terminal
+
+
+@pytest.mark.parametrize("stream", [[], ["--stream"]])
+def test_unknown_words_of_a_run_are_noted_once_with_their_lines(
+    monkeypatch, asked, written, capsys, stream
+):
+    monkeypatch.setattr(lines, "AT_ONCE", 2)
+    monkeypatch.setattr(decoding, "translate_stream", lambda *_, **__: iter(()))
+    said = "note: the vocabulary lacks words, which are read as <unk>: "
+    subwords = data.SubwordVocabulary.from_sentences(["a hat ."], 20)
+    for words, text, note in (
+        (
+            SPLIT,
+            "a loaf\na hat\nfresh loaf",
+            "'loaf' (line 1); 'fresh', 'loaf' (line 3). A model tr",
+        ),
+        (SPLIT, "a Hat.\n", "'Hat.' (line 1). With --raw, plain text is tokenized"),
+        ([subwords] * 2, "a 猫\n", "'猫' (line 1)\n"),
+    ):
+        written(*stream, text=text, words=words)
+        error = capsys.readouterr().err
+        assert error.startswith(said + note) and error.count("\n") == 1
+    written(*stream, text="a b\nb\nc\n", terminal=True)
+    _, *notes = capsys.readouterr().err.splitlines()
+    for note, found in zip(notes, ("'b' (line 1)", "'c' (line 3)"), strict=True):
+        assert note.startswith(said + found)
+    written(*stream, text="a hat\n")
+    assert capsys.readouterr().err == ""
 
 
 def test_lines_n_best_are_a_line_for_each_hypothesis(monkeypatch, written):
@@ -189,7 +217,8 @@ def test_lines_error_names_its_line_after_those_before_it(asked, monkeypatch, ca
     (tmp_path / "lines").write_text("a\nb\nc\nd\n")
     assert status("translate", tmp_path / "lines") == 1
     said = "error: lines 3 to 4: translate: line 3 must not be c; see line 3.\n"
-    assert capsys.readouterr() == ("a\nb\n", said)
+    output, error = capsys.readouterr()
+    assert output == "a\nb\n" and error.endswith(said)
 
 
 def test_lines_damaged_or_of_a_language_without_spaces_are_refused(monkeypatch, refused, tmp_path):
@@ -255,11 +284,14 @@ def test_of_many_samples_the_one_most_like_the_others_is_written(monkeypatch, wr
     monkeypatch.setattr(sys, "stdin", Typed("a\nb\n", terminal=False))
     monkeypatch.setattr(Folder, "load_model", lambda folder, *_: (None, SPLIT))
     assert status("translate", "--sample", "--mbr", "4") == 1
-    assert capsys.readouterr().err == "error: lines 1 to 2: translate: line 2 has none\n"
+    assert capsys.readouterr().err.endswith("error: lines 1 to 2: translate: line 2 has none\n")
 
 
-def test_ensemble_of_runs_translates_as_one(monkeypatch, asked, written):
+def test_ensemble_of_runs_translates_as_one(monkeypatch, asked, written, tmp_path):
     models = []
+    monkeypatch.chdir(tmp_path)
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
     monkeypatch.setattr(decoding, "Ensemble", lambda some: models.append(some) or "ensemble")
     assert written("--ensemble", "one", "two", "one", text="a hat\n") == ["A HAT", ""]
     assert models == [[None] * 3]
@@ -270,6 +302,8 @@ def test_ensemble_of_other_vocabularies_is_refused(monkeypatch, refused, tmp_pat
     other = data.Vocabulary(["a", "hats", "."])  # of the same size
     for third in ([other, SPLIT[1]], [SPLIT[0], other]):
         words = {"one": SPLIT, "two": SPLIT, "three": third}
+        for name in words:
+            (tmp_path / name).mkdir(exist_ok=True)
         monkeypatch.setattr(sys, "stdin", Typed("a\n", terminal=False))
         monkeypatch.setattr(Folder, "load_model", lambda run, *_: (None, words[str(run.path)]))  # noqa: B023
         said = refused("translate", "--ensemble", *words, folder=tmp_path)

@@ -126,7 +126,7 @@ def test_score_missing_mecab_or_part_is_named_before_any_translation(echoes, mon
         assert status("score", "--out", "seed0", "--tokenize", f"{language}-mecab") == 1
         said = f'--tokenize {language}-mecab needs MeCab: pip install "sacrebleu[{language}]"'
         assert capsys.readouterr() == ("", f"error: {said}\n")
-    assert status("score", "--out", *echoes, "--parts", "val", "tset") == 1
+    assert status("score", "--out", *echoes, "--parts", "val", "tset") == 2
     shown = capsys.readouterr()
     assert "tset.en" in shown.err and shown.out == ""
 
@@ -217,14 +217,17 @@ def test_score_ensemble_is_one_run_of_the_same_sentences(echoes, tmp_path, monke
 
 def test_score_pairs_are_a_log_probability_each(echoes, tmp_path, monkeypatch, capsys):
     def log_probabilities(model, pairs, *words):
-        assert words == ("source", "target")
+        assert words == (SHARED[0], SHARED[1])
         return [-len(source) - 0.5 * len(target) for source, target in pairs]
 
     monkeypatch.setattr(scoring.decoding, "log_probabilities", log_probabilities)
-    monkeypatch.setattr(Folder, "load_model", lambda folder, *_: (None, ("source", "target")))
+    monkeypatch.setattr(Folder, "load_model", lambda folder, *_: (None, SHARED))
     (tmp_path / "pairs").write_text("a b\tc\n\t\n", encoding="utf-8")
     translator("score", "--pairs", "pairs", "--out", "seed0")
-    assert capsys.readouterr().out == "-3.5000\n0.0000\n"
+    output, error = capsys.readouterr()
+    assert output == "-3.5000\n0.0000\n"
+    note = "note: the vocabulary lacks words, which are read as <unk>: {} (line 1). A model trained"
+    assert note.format("'c'") in error and "'b'" not in error
     (tmp_path / "pairs").write_text("a\tb\na b\n", encoding="utf-8")
     assert status("score", "--pairs", "pairs", "--out", "seed0") == 1
     said = "error: line 2 of pairs must be a sentence, a tab and its translation\n"

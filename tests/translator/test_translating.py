@@ -1,6 +1,7 @@
 """From options to searches."""
 
 import types
+import warnings
 
 import keras
 import pytest
@@ -95,3 +96,11 @@ def test_published_search_of_unlike_runs_is_the_first_with_a_note(tmp_path, caps
         assert translating.published_search(options, paths) == found
         said = f"published with different searches; the search of {paths[0]} is used\n"
         assert capsys.readouterr().err == "note: --ensemble: the runs were " + said
+
+
+def test_translating_in_a_command_gives_no_warning_of_unknown_words():
+    def call(*_, **__):
+        warnings.warn("translate: `source_vocabulary` lacks words", stacklevel=1)
+        return ["b"]
+
+    assert translating.translate(None, ["a"], [None, None], call=call) == ["b"]

@@ -9,7 +9,7 @@ import numpy as np
 
 from tfattn import _checks, _optional, data
 from tfattn.convert import folders
-from tfattn.decoding.translation import limits
+from tfattn.decoding.translation import limits, warn_unknown
 
 
 class CTranslate2:
@@ -115,6 +115,8 @@ class CTranslate2:
         if max_length is not None:
             self._check_max_length(who, max_length)
         encoded = [self.source_vocabulary.encode(sentence) for sentence in sentences]
+        unknown = self.source_vocabulary, sentences, encoded, "sentences[{}]"
+        warn_unknown(who, "source_vocabulary", *unknown, stacklevel=3)
         for i, ids in enumerate(encoded):
             if self.max_length is not None and len(ids) >= self.max_length:
                 expected = f"have at most {self.max_length - 1} tokens, by the model's positions"

@@ -8,7 +8,13 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn.decoding.compiling import without_gradients
-from tfattn.decoding.translation import batches, check_length, check_parts, padded
+from tfattn.decoding.translation import (
+    batches,
+    check_length,
+    check_parts,
+    padded,
+    warn_unknown,
+)
 
 
 def log_probabilities(
@@ -30,7 +36,7 @@ def log_probabilities(
         source_vocabulary, target_vocabulary: see `translate`.
         batch_size: positive int, the most pairs at a time.
     Returns:
-        float32 `(N,)`, in the order of `pairs`.
+        float32 `(N,)`, in the order of `pairs`. Unknown words are warned of, as in `translate`.
     Raises:
         ValueError: a vocabulary has another size than the model's; `batch_size` is not a positive
             int; `pairs` contains anything but pairs of strings; a sentence is too long for the
@@ -50,6 +56,9 @@ def log_probabilities(
     for side, vocabulary in enumerate((source_vocabulary, target_vocabulary)):
         longest = getattr(model, ("max_source_length", "max_target_length")[side], None)
         ids = [vocabulary.encode(pair[side]) for pair in pairs]
+        name = ("source_vocabulary", "target_vocabulary")[side]
+        sentences = [pair[side] for pair in pairs]
+        warn_unknown(who, name, vocabulary, sentences, ids, "pairs[{}]", stacklevel=3)
         for i, row in enumerate(ids):
             check_length(who, f"pairs[{i}]", pairs[i][side], len(row), longest)
         sides.append(([[*row, vocabulary.end_id] for row in ids], longest))

@@ -47,6 +47,8 @@ def translate_stream(
     search = translation.checked_search(who, search, 1)
     translation.check_read(who, model, search.rules)
     ids = source_vocabulary.encode(sentence)
+    unknown = "source_vocabulary", source_vocabulary, [sentence], [ids], "sentence"
+    translation.warn_unknown(who, *unknown, stacklevel=3)
     longest = getattr(model, "max_source_length", None)
     translation.check_length(who, "sentence", sentence, len(ids), longest)
     if not ids:

@@ -3,7 +3,8 @@
 import collections
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -53,7 +54,8 @@ def translate(
             of 8.
         progress: whether to show a progress bar.
     Returns:
-        A list of strings, in the order of `sentences`; "" for an empty one.
+        A list of strings, in the order of `sentences`; "" for an empty one. A `UserWarning` names
+        the words that the source vocabulary lacks.
     Raises:
         ValueError: `search` is not a search; its rules leave a sentence no token to write, or need
             a greater `max_length`; `sentences` is a single string, or contains an object that is
@@ -62,7 +64,7 @@ def translate(
     Example:
         >>> words = tfattn.data.Vocabulary(["a", "bird", "sings"])
         >>> model = Transformer(len(words), num_layers=1, width=8, num_heads=2, hidden_dim=16)
-        >>> sentences = ["a bird sings", "", "a zebra"]
+        >>> sentences = ["a bird sings", "", "a bird"]
         >>> translations = translate(model, sentences, words, words, max_length=5)
         >>> len(translations), translations[1]
         (3, '')
@@ -165,6 +167,7 @@ def _hypotheses(
         [_limit_of(model, ids, source_vocabulary, max_length) for ids in sources],
         target_vocabulary,
     )
+    warn_unknown(who, "source_vocabulary", source_vocabulary, sentences, sources, "sentences[{}]")
     hypotheses: list[tuple[np.ndarray, Any] | None] = [None] * len(sentences)
     bar = keras.utils.Progbar(len(sentences), unit_name="sentence", verbose=int(progress))
     done = sources.count([])
@@ -190,6 +193,69 @@ def _hypotheses(
         done += len(batch)
         bar.update(done)
     return hypotheses
+
+
+def unknown_words(vocabulary: Any, sentence: str, ids: Sequence[int]) -> list[str]:
+    """The distinct words of a sentence that a vocabulary reads as unknown, from its `ids`.
+
+    Words are those of the vocabulary's `tokenizer`, else those between spaces.
+    """
+    unknown = getattr(vocabulary, "unknown_id", None)
+    if unknown not in ids:
+        return []
+    words = (getattr(vocabulary, "tokenizer", None) or str.split)(sentence)
+    words = [word for word in words if word.strip(" \u2581")]  # no marks of spaces
+
+    def is_unknown(word: str) -> bool:
+        try:
+            return unknown in vocabulary.encode(word)
+        except ValueError:  # no word of it is known
+            return True
+
+    if hasattr(vocabulary, "tokenizer") and len(words) == len(ids):  # an id for each word
+        found = [word for word, i in zip(words, ids, strict=True) if i == unknown]
+    else:
+        found = list(filter(is_unknown, words))
+    return list(dict.fromkeys(found)) or [sentence]
+
+
+def listed(unknown: Mapping[str, Sequence[str]]) -> str:
+    """Unknown words with the place of their sentence; of the first ten sentences."""
+    shown = [
+        ", ".join(repr(word if len(word) <= 40 else f"{word[:37]}...") for word in words[:10])
+        + f"{', ...' * (len(words) > 10)} ({place})"
+        for place, words in list(unknown.items())[:10]
+    ]
+    more = len(unknown) - len(shown)
+    return "; ".join(shown) + f"; and words of {more} more" * (more > 0)
+
+
+def warn_unknown(
+    who: str,
+    argument: str,
+    vocabulary: Any,
+    sentences: Sequence[str],
+    rows: Sequence[Sequence[int]],
+    place: str,
+    stacklevel: int = 4,
+) -> None:
+    """Warns once of the words that a vocabulary reads as unknown.
+
+    Args:
+        rows: the ids of each sentence.
+        place: the name of a sentence in the message, with "{}" for its index.
+        stacklevel: of `warnings.warn`, for the line that called the public function.
+    """
+    numbered = enumerate(zip(sentences, rows, strict=True))
+    found = {place.format(i): unknown_words(vocabulary, *each) for i, each in numbered}
+    if found := {place: words for place, words in found.items() if words}:
+        hint = (
+            ". A `SubwordVocabulary` reads words in parts; `Moses` tokenizes plain text"
+            if getattr(vocabulary, "tokenizer", "") is None
+            else ""
+        )
+        message = f"{who}: `{argument}` lacks words, which are read as unknown: {listed(found)}"
+        warnings.warn(message + hint, stacklevel=stacklevel)
 
 
 def _by_sentence(found: Any) -> Iterator[tuple[np.ndarray, Any]]:

@@ -8,15 +8,15 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO, NoReturn
+from typing import NoReturn
 
 import keras
 
 from tfattn import data, decoding
-from tfattn._program import check_interrupt
 from tfattn.data.parallel import open_text, text_lines
 from tfattn.data.subwords import symbol_pattern
 from tfattn.decoding import Search
+from tfattn.decoding.translation import listed, unknown_words
 from tfattn.translator import alignment, translating
 from tfattn.translator.corpus import Vocabulary
 from tfattn.translator.folder import Folder, languages, load_ensemble
@@ -39,13 +39,67 @@ def translate(options: argparse.Namespace) -> None:
             split = "" if options.raw else ", tokens separated by spaces"
             print(f"One sentence per line{split}; end with Ctrl-D.", file=sys.stderr)
         search = translating.search(options, translating.published_search(options, paths))
-        if options.stream:
-            stream_lines(model, vocabularies, text, search, options.max_length)
-            return
         if options.replace_unknown:
             alignment.check_vocabularies(vocabularies)
-        hypotheses = functools.partial(_hypotheses, model, vocabularies, search, options)
-        translate_lines(text, typed, vocabularies[0], hypotheses, before, after)
+        with UnknownWords(vocabularies[0], options.raw, typed) as unknown:
+            if options.stream:
+                stream_lines(model, vocabularies, text, search, unknown, options.max_length)
+                return
+            hypotheses = functools.partial(_hypotheses, model, vocabularies, search, options)
+            translate_lines(text, unknown, hypotheses, before, after)
+
+
+class UnknownWords:
+    """The words of the lines that a vocabulary lacks, noted on standard error at the end; for lines
+    from a terminal after each line.
+
+    Args:
+        vocabulary: the vocabulary of the lines.
+        raw: whether the lines were tokenized.
+        typed: whether the lines come from a terminal.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, raw: bool = False, typed: bool = False):
+        self.vocabulary, self.raw, self.typed = vocabulary, raw, typed
+        self._found: dict[str, list[str]] = {}
+        self._told: set[str] = set()
+        self._lines = 0
+
+    def add(self, line: str) -> bool:
+        """Whether the vocabulary can encode the next line."""
+        self._lines += 1
+        try:
+            ids = self.vocabulary.encode(line)
+        except ValueError:
+            return False
+        words = [w for w in unknown_words(self.vocabulary, line, ids) if w not in self._told]
+        if words:
+            self._found[f"line {self._lines}"] = words
+        return True
+
+    def note(self) -> None:
+        """Names the words that were found since the last note."""
+        words = {word for each in self._found.values() for word in each}
+        if words:
+            said = f"the vocabulary lacks words, which are read as <unk>: {listed(self._found)}"
+            print(f"note: {said}{self._hint(words)}", file=sys.stderr)
+        self._told |= words
+        self._found = {}
+
+    def _hint(self, words: Iterable[str]) -> str:
+        if getattr(self.vocabulary, "tokenizer", "") is not None:
+            return ""  # subwords, or a tokenizer of its own
+        bare = {re.sub(r"^\W+|\W+$", "", word) for word in words}
+        bare |= {word.lower() for word in bare}
+        if not self.raw and not bare.isdisjoint(self.vocabulary.words):
+            return ". With --raw, plain text is tokenized as that of the training"
+        return ". A model trained with --subwords reads words in parts"
+
+    def __enter__(self) -> "UnknownWords":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.note()
 
 
 def _hypotheses(
@@ -86,8 +140,7 @@ def _hypotheses(
 
 def translate_lines(
     text: Iterable[str],
-    typed: bool,
-    vocabulary: Vocabulary,
+    unknown: UnknownWords,
     hypotheses: Callable[[list[str], bool], Iterable[tuple[str, str]]],
     before: Callable[[str], str] = str,
     after: Callable[[str], str] = str,
@@ -96,35 +149,27 @@ def translate_lines(
     that the vocabulary cannot encode.
 
     Args:
-        typed: whether the lines come from a terminal.
-        vocabulary: the source vocabulary.
+        unknown: collects the words that the source vocabulary lacks.
         hypotheses: function from lines, and whether to show a progress bar, to (columns before the
             text, text) of each hypothesis.
         before, after: functions applied to each line and to each translation.
     """
-    at_once = 1 if typed else AT_ONCE
+    typed, at_once = unknown.typed, 1 if unknown.typed else AT_ONCE
     progress = not typed and not sys.stdout.isatty() and translating.bar()
     lines, done = map(before, _stripped(text)), 0
     while batch := list(itertools.islice(lines, at_once)):
-        encodable = list(itertools.takewhile(functools.partial(_can_encode, vocabulary), batch))
+        encodable = list(itertools.takewhile(unknown.add, batch))
         if encodable:
             with _numbered(done, len(encodable)):
                 found = hypotheses(encodable, progress)
-            check_interrupt()
             for columns, translated in found:
                 print(columns + after(translated), flush=True)
+        if typed:
+            unknown.note()
         done += len(encodable)
         if len(encodable) < len(batch):
             with _numbered(done, 1):
-                vocabulary.encode(batch[len(encodable)])
-
-
-def _can_encode(vocabulary: Vocabulary, line: str) -> bool:
-    try:
-        vocabulary.encode(line)
-    except ValueError:
-        return False
-    return True
+                unknown.vocabulary.encode(batch[len(encodable)])
 
 
 def stream_lines(
@@ -132,18 +177,22 @@ def stream_lines(
     vocabularies: list[Vocabulary],
     text: Iterable[str],
     search: Search,
+    unknown: UnknownWords,
     max_length: int | None = None,
 ) -> None:
     """Translates line by line and writes pieces of each translation as soon as they are final."""
     source, target = vocabularies
     for done, line in enumerate(_stripped(text)):
-        with _numbered(done, 1):
+        unknown.add(line)
+        with _numbered(done, 1), translating.without_warnings():
             pieces = decoding.translate_stream(
                 model, line, source, target, search=search, max_length=max_length
             )
             for piece in pieces:
                 print(piece, end="", flush=True)
         print(flush=True)
+        if unknown.typed:
+            unknown.note()
 
 
 @contextlib.contextmanager

@@ -3,7 +3,8 @@
 import argparse
 import contextlib
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -99,8 +100,17 @@ def translate(
     error.
     """
     options = {"batch_size": 128, "max_length": max_length, "progress": progress}
-    with contextlib.redirect_stdout(sys.stderr) if progress else contextlib.nullcontext():
+    shown = contextlib.redirect_stdout(sys.stderr) if progress else contextlib.nullcontext()
+    with shown, without_warnings():
         return call(model, sentences, *vocabularies, search, **options)
+
+
+@contextlib.contextmanager
+def without_warnings() -> Iterator[None]:
+    """Without the warnings of unknown words, which a command notes once."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r"\w+: `\w+` lacks words")
+        yield
 
 
 def bar() -> bool:
