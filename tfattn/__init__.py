@@ -10,8 +10,7 @@ from tfattn import _program  # noqa: F401, before any import of TensorFlow
 
 # isort: split
 import importlib
-from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tfattn import kernel_regression, training
 from tfattn.core import biases, kernels, masks, normalizers
@@ -79,6 +78,7 @@ from tfattn.training.schedules import InverseSquareRootSchedule, TransformerSche
 
 if TYPE_CHECKING:
     from tfattn import convert, data, exercises, interpret, plot
+    from tfattn.kernel_regression import KernelRegressor as KernelRegressor
 
 __version__ = "0.1.0"
 
@@ -153,12 +153,15 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> ModuleType:
+def __getattr__(name: str) -> Any:
     """Modules without layers are imported when they are first used: that halves the import time."""
     if name in ("convert", "data", "exercises", "interpret", "plot"):
         return importlib.import_module(f"tfattn.{name}")
+    if name == "KernelRegressor":
+        return kernel_regression.KernelRegressor
     raise AttributeError(f"module 'tfattn' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    # `KernelRegressor` needs scikit-learn, which a star import does not.
+    return sorted({*globals(), *__all__, *({"KernelRegressor"} & {*dir(kernel_regression)})})

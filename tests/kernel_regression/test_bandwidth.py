@@ -1,5 +1,7 @@
 """The chosen bandwidth is optimal at every scale of the data."""
 
+import signal
+import time
 import tracemalloc
 
 import numpy as np
@@ -7,7 +9,7 @@ import pytest
 
 from tests import reference
 from tests.kernel_regression.data import cauchy, line, plane
-from tfattn.kernel_regression import KernelRegression, kernels, tuned
+from tfattn.kernel_regression import KernelRegression, KernelRegressor, kernels, tuned
 
 
 def left_out_error(x, y, h):
@@ -306,3 +308,63 @@ def test_bandwidth_of_an_exact_line_is_the_widest_and_the_line_goes_on(name):
     x = np.random.default_rng(0).normal(size=(29, 2))
     model = KernelRegression(name, degree=1).fit(x, x @ [1.0, 2.0] + 3)
     np.testing.assert_allclose(model.predict([[9.0, 8.0]]), [28.0], atol=1e-9)
+
+
+def test_bandwidth_of_a_sample_is_scaled_to_all_points():
+    x, y = plane(n=400)
+    x = np.column_stack([x, np.arange(400) % 3])
+    drawn = np.sort(np.random.default_rng(0).choice(400, 150, replace=False))
+    factor = np.array([(150 / 400) ** (1 / 6)] * 2 + [1.0])  # λ is kept
+    for start in (None, [0.3, 0.4, 0.2]):
+        of_all = None if start is None else start * factor
+        model = KernelRegression(categorical=[2], sample=150).fit(x, y, start=of_all)
+        alone = KernelRegression(categorical=[2]).fit(x[drawn], y[drawn], start=start)
+        wanted = alone.current_bandwidth() * factor
+        np.testing.assert_allclose(model.current_bandwidth(), wanted, rtol=1e-2)
+        assert model.weights(x[:1]).shape == (1, 400)
+    more = KernelRegressor(sample=400).fit(x[:, :2], y)
+    np.testing.assert_array_equal(more.bandwidth_, KernelRegressor().fit(x[:, :2], y).bandwidth_)
+
+
+def test_bandwidth_search_tells_its_errors_once_a_second(capsys, monkeypatch):
+    clock = iter(np.arange(0.0, 1e6, 0.3))
+    monkeypatch.setattr(time, "monotonic", lambda: next(clock))
+    x, y = plane()
+    model = KernelRegression(verbose=True).fit(x, 10 * y)
+    lines = capsys.readouterr().out.splitlines()
+    tried = len(model.search_errors)
+    least = f"least leave-one-out error {model.leave_one_out().error:.6g} of 60 points"
+    assert lines[-1] == f"KernelRegression: {tried} bandwidths tried, {least}"
+    assert tried / 6 < len(lines) < tried / 3
+    KernelRegressor(bandwidth=1.0, verbose=True).fit(x, y)
+    KernelRegression().fit(x, y)
+    assert not capsys.readouterr().out
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs timers")
+def test_bandwidth_search_interrupted_ends_at_once():
+    came = []
+
+    def interrupt(*_):
+        came.append(time.monotonic())
+        raise KeyboardInterrupt
+
+    x = np.random.default_rng(0).uniform(size=(20_000, 2))
+    model, before = KernelRegression("boxcar"), signal.signal(signal.SIGALRM, interrupt)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
+        with pytest.raises(KeyboardInterrupt):
+            model.fit(x, x[:, 0])
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert time.monotonic() - came[0] < 2 and model.points is None
+
+
+@pytest.mark.parametrize("kernel", ["epanechnikov", "tricube", "boxcar"])
+def test_bandwidth_search_of_compact_kernels_tries_few_bandwidths(kernel):
+    x, y = plane(n=150)
+    x = np.column_stack([x, x[:, 0] + x[:, 1] ** 2])
+    gaussian, compact = (
+        len(KernelRegression(k).fit(x, y).search_errors) for k in ("gaussian", kernel)
+    )
+    assert compact < 8 * gaussian

@@ -6,10 +6,11 @@ import sys
 import numpy as np
 import pytest
 
+import tfattn
 from tests import reference
 from tests.helpers.refusals import message, table
 from tests.kernel_regression.data import line, plane
-from tfattn.kernel_regression import KernelRegression
+from tfattn.kernel_regression import KernelRegression, kernels
 
 QUERIES = np.linspace(0.2, 4.8, 31)
 
@@ -141,7 +142,16 @@ def test_variance_follows_the_noise():
 # Errors. tests/test_invalid_arguments.py has the invalid values of single arguments.
 
 X = np.linspace(0.0, 1.0, 7)
-REAL = "be an array of real numbers (read a tf.data pipeline or a generator first)"
+REAL = "be an array of real numbers"
+
+
+class Table:
+    """A data frame of words, as pandas or polars have."""
+
+    columns = ("a", "b")
+
+    def __array__(self, dtype=None, copy=None):
+        return np.array([["red", "blue"]])
 
 
 def _with(value, row):
@@ -175,12 +185,25 @@ REFUSED = [
         "have the 1 columns of the training points",
         "(3, 2)",
     ),
+    (fit(X, sample=1), "sample", "be at least 2, to leave one out", 1),
     (fit(X, start=0.3, bandwidth=0.5), "start", "be None if `bandwidth` is given", 0.3),
     (
         fit(TWO, start=np.eye(2), metric="full"),
         "start",
         "be one number, or one per column of x",
         repr(np.eye(2)),
+    ),
+    (
+        fit(Table()),
+        "x",
+        f"{REAL} (`KernelRegressor` takes data frames with categories and words)",
+        "Table",
+    ),
+    (
+        fit(iter(X)),
+        "x",
+        f"{REAL} (read a tf.data pipeline or a generator first)",
+        "iterator",
     ),
     # Words, and dates, which NumPy would cast.
     (fit(["a", "b"]), "x", REAL, "list"),
@@ -214,5 +237,37 @@ def test_kernel_regression_star_import_needs_no_scikit_learn(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn", None)
     monkeypatch.delitem(sys.modules, "tfattn.kernel_regression.estimator", raising=False)
     exec("from tfattn.kernel_regression import *", {})
+    # What lists a module's names asks for each of them.
+    modules = (tfattn, tfattn.kernel_regression)
+    assert not any("KernelRegressor" in dir(module) for module in modules)
     with pytest.raises(ImportError, match="KernelRegressor needs sklearn: pip install"):
         exec("from tfattn.kernel_regression import KernelRegressor", {})
+
+
+def test_kernel_regressor_is_listed_beside_names_of_a_star_import():
+    for module in (tfattn, tfattn.kernel_regression):
+        assert "KernelRegressor" in dir(module) and "KernelRegressor" not in module.__all__
+        assert module.KernelRegressor is tfattn.kernel_regression.estimator.KernelRegressor
+
+
+def test_regression_repr_is_the_call_and_the_chosen_bandwidth():
+    own = kernels.Kernel("own", 2.0, np.log, np.negative, np.multiply)
+    for model, wanted in (
+        (KernelRegression(), "KernelRegression()"),
+        (
+            KernelRegression("boxcar", degree=1, categorical=[1]),
+            "KernelRegression(kernel='boxcar', degree=1, categorical=[1])",
+        ),
+        (KernelRegression(own), "KernelRegression(kernel=Kernel('own', support=2.0))"),
+        (
+            KernelRegression(bandwidth=np.array([0.3, 2])).fit(TWO, X),
+            "KernelRegression(bandwidth=array([0.3, 2. ]))",
+        ),
+    ):
+        assert repr(model) == wanted
+    model = KernelRegression(degree=1).fit(*line())
+    chosen = np.array(model.current_bandwidth()).round(4)
+    assert repr(model) == f"KernelRegression(degree=1)  # bandwidth {chosen}"
+    assert "  # bandwidth (array([[" in repr(
+        KernelRegression(metric="full", categorical=[1]).fit(np.stack([X, X > 0.5], 1), X)
+    )

@@ -5,6 +5,7 @@ searches for the bandwidths. `KernelRegressor` is its estimator for scikit-learn
 `NadarayaWatsonRegressor` its Keras model.
 """
 
+import importlib.util
 from typing import TYPE_CHECKING, Any
 
 from tfattn.kernel_regression import kernels
@@ -29,3 +30,8 @@ def __getattr__(name: str) -> Any:
 
         return KernelRegressor
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    installed = importlib.util.find_spec("sklearn") is not None
+    return sorted({*globals(), *["KernelRegressor"] * installed})

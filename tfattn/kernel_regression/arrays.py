@@ -21,7 +21,11 @@ def table(who: str, argument: str, value: ArrayLike, names: Sequence[str] | None
     except (TypeError, ValueError) as error:
         shown = type(value).__name__
         shown += f" of {value.dtype}" if hasattr(value, "dtype") else ""
-        expected = "be an array of real numbers (read a tf.data pipeline or a generator first)"
+        expected = "be an array of real numbers"
+        if hasattr(value, "columns"):
+            expected += " (`KernelRegressor` takes data frames with categories and words)"
+        elif not isinstance(value, np.ndarray | list | tuple):
+            expected += " (read a tf.data pipeline or a generator first)"
         raise ValueError(
             f"{who}: `{argument}` must {expected}. Received: {argument}={shown}"
         ) from error

@@ -10,6 +10,7 @@ Silverman 1986, 3.4.2; the optimizer is SciPy's L-BFGS-B (Byrd, Lu, Nocedal, Zhu
 
 import dataclasses
 import functools
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -22,6 +23,7 @@ from tfattn.kernel_regression.points import Metric, Points
 from tfattn.kernel_regression.spaces import Space
 
 Array = np.ndarray
+Report = Callable[[float, int], None]  # of an error, and of how many points
 
 
 class Choice(NamedTuple):
@@ -40,34 +42,47 @@ class Choice(NamedTuple):
 class _Search:
     """The error as a function of a vector, with all evaluations."""
 
-    def __init__(self, kernel: Kernel, points: Points, degree: int, space: Space, nearest: bool):
-        self.space, self.points = space, points
+    def __init__(
+        self,
+        kernel: Kernel,
+        points: Points,
+        degree: int,
+        space: Space,
+        nearest: bool,
+        report: Report | None,
+    ):
+        self.space, self.points, self.nearest, self.report = space, points, nearest, report
         self.evaluate = functools.partial(leave_one_out, kernel, points=points, degree=degree)
-        self.nearest = nearest
         self.evaluated: list[tuple[float, Array]] = []
 
     def __call__(self, vector: Array) -> tuple[float, Array]:
         found = self.evaluate(metric=self.space.metric(vector), nearest=self.nearest)
-        self.evaluated.append((found.error, np.array(vector)))
+        self._keep(found.error, vector)
         return found.error, self.space.gradient(vector, found)
 
     def error(self, vector: Array) -> float:
         """The error alone, since the gradient takes half of the time."""
         metric = self.space.metric(np.atleast_1d(vector))
         found = self.evaluate(metric=metric, nearest=self.nearest, gradient=False)
-        self.evaluated.append((found.error, np.array(vector, ndmin=1)))
+        self._keep(found.error, vector)
         return found.error
 
-    @property
-    def best(self) -> tuple[float, Array]:
+    def _keep(self, error: float, vector: Array) -> None:
+        self.evaluated.append((error, np.array(vector, ndmin=1)))
+        if self.report is not None:
+            self.report(error, len(self.points))
+
+    def best(self, since: int = 0) -> tuple[float, Array]:
         """The least error and its vector; the widest of those without an error."""
-        best = min(self.evaluated, key=lambda pair: pair[0])
-        exact = [pair for pair in self.evaluated if pair[0] <= tuned.NO_ERROR]
-        return max(exact, key=lambda pair: self._width(pair[1]), default=best)
+        evaluated = self.evaluated[since:]
+        exact = [pair for pair in evaluated if pair[0] <= tuned.NO_ERROR]
+        if exact:
+            return max(exact, key=lambda pair: self._width(pair[1]))
+        return min(evaluated, key=lambda pair: pair[0])
 
     def widen(self) -> None:
         """Tries the widest bandwidths where there is no error: a straight line goes on then."""
-        error, vector = self.best
+        error, vector = self.best()
         count = min(self.space.free, self.space.columns)
         if count and error <= tuned.NO_ERROR:
             self.error(np.concatenate([np.full(count, np.log(self.space.widest)), vector[count:]]))
@@ -83,31 +98,40 @@ def choose(
     kind: str,
     nearest: bool,
     start: Metric | None = None,
+    sample: int | None = None,
+    report: Report | None = None,
 ) -> Choice:
     """The metric of the least leave-one-out error.
 
     Args:
         kind: see `Space`.
         start: the only start of the search, with a diagonal map; None for several.
+        sample: how many points to choose on; None for all.
+        report: called after each error.
     """
+    if sample is not None and sample < len(points):
+        part = _sample(points, sample)
+        narrower = _narrower(points, part)
+        wider = None if start is None else Metric(start.map * narrower, start.widths)
+        choice = choose(kernel, part, degree, kind, nearest, wider, report=report)
+        return choice._replace(metric=Metric(choice.metric.map / narrower, choice.metric.widths))
     x = points.places.x
     extent = max(1.0, 0.5 * float(np.ptp(x, axis=0).max(initial=0.0)))
     space = Space(kind, x.shape[1], points.counts, extent)
-    search = _Search(kernel, points, degree, space, nearest)
+    search = _Search(kernel, points, degree, space, nearest, report)
     if start is not None:
         vector = space.vector(1.0 / np.diag(start.map), start.widths)
-        _minimize(search, kernel, vector)
+        _follow(search, kernel, [vector], 1)
     elif space.columns == 1 and not len(space.counts):
         _search_line(search, kernel)
     elif space.free + len(space.counts):
         _search_columns(search, kernel, degree)
-        cheap = tuned.MAX_SCAN * len(points) ** 2 <= tuned.SCAN_PAIRS
-        if cheap and space.free + len(space.counts) <= tuned.MAX_DESCENDED:
-            _descend_coordinates(search, search.best[1])
+        if _is_cheap(points) and space.free + len(space.counts) <= tuned.MAX_DESCENDED:
+            _descend_coordinates(search, search.best()[1])
     else:
         search(np.zeros(0))
     search.widen()
-    error, vector = search.best
+    error, vector = search.best()
     least = np.minimum.accumulate([error for error, _ in search.evaluated])
     return Choice(space.metric(vector), error, least.tolist())
 
@@ -206,32 +230,42 @@ def _search_columns(search: _Search, kernel: Kernel, degree: int) -> None:
     space, points = search.space, search.points
     kind = "one" if space.kind == "one" else "each"
     simple = dataclasses.replace(space, kind=kind)
-    pilot = _Search(kernel, _sample(points), degree, simple, search.nearest)
-    widen = (len(pilot.points) / len(points)) ** (1.0 / (space.columns + 4))
+    size = tuned.SAMPLE if len(points) > 2 * tuned.SAMPLE else len(points)
+    part = _sample(points, size)
+    pilot = _Search(kernel, part, degree, simple, search.nearest, search.report)
+    narrower = _narrower(points, part)
     starts = [
-        (pilot.error(vector), vector) for vector in _starts(points, kernel, simple, 1 / widen)
+        (pilot.error(vector), vector) for vector in _starts(points, kernel, simple, 1 / narrower)
     ]
     starts += _grid_minima(pilot)
     first, *others = starts
     others.sort(key=lambda pair: pair[0])
-    exact = len(pilot.points) == len(points)
-    found, pairs = [], pilot.evaluated
+    exact = len(part) == len(points)
     runs = tuned.RUNS if exact else tuned.RUNS_OF_SAMPLE
-    for vector in _distinct_starts([first[1], *(vector for _, vector in others)])[:runs]:
-        pilot.evaluated = []
-        _minimize(pilot, kernel, vector)
-        found.append(pilot.best)
-        pairs = pairs + pilot.evaluated
+    polished = runs if _is_cheap(points) else tuned.POLISHED
+    vectors = _distinct_starts([first[1], *(vector for _, vector in others)])[:runs]
+    found = _follow(pilot, kernel, vectors, polished)
     if exact:  # the pilot evaluated the errors of all points
-        search.evaluated = [(error, _embedded(vector, simple, space)) for error, vector in pairs]
+        search.evaluated = [(e, _embedded(vector, simple, space)) for e, vector in pilot.evaluated]
         if simple.kind == space.kind:
             return
-    found.sort(key=lambda pair: pair[0])
-    # All minima for a small set; only the two best for a large set, where each takes long.
-    for _, vector in found if exact else found[:2]:
-        vector = vector.copy()
-        vector[: simple.free] += 0.0 if exact else np.log(widen)
-        _minimize(search, kernel, _embedded(vector, simple, space))
+        _follow(search, kernel, [_embedded(v, simple, space) for _, v in found], polished)
+        return
+    # Only the two best for a large set, where each takes long and kinks are small.
+    for _, vector in found[:2]:
+        vector = _embedded(vector, simple, space)
+        vector[: simple.free] += np.log(narrower)
+        (_descend if kernel.smooth else _polish)(search, kernel, vector)
+
+
+def _is_cheap(points: Points) -> bool:
+    """Whether there are so few points that every start is followed to its minimum."""
+    return tuned.MAX_SCAN * len(points) ** 2 <= tuned.SCAN_PAIRS
+
+
+def _narrower(points: Points, part: Points) -> float:
+    """The best bandwidth of all points over that of a sample."""
+    return (len(part) / len(points)) ** (1.0 / (points.places.x.shape[1] + 4))
 
 
 def _grid_minima(search: _Search) -> list[tuple[float, Array]]:
@@ -303,55 +337,94 @@ def _clustering(x: Array) -> Array:
     return np.array([0.5 * len(v) * np.median(np.diff(v)) if len(v) > 1 else 1.0 for v in distinct])
 
 
-def _sample(points: Points) -> Points:
-    """At most `tuned.SAMPLE` points, at random with a fixed seed."""
-    if len(points) <= 2 * tuned.SAMPLE:
+def _sample(points: Points, size: int) -> Points:
+    """So many of the points, at random with a fixed seed."""
+    if size == len(points):
         return points
-    rows = np.sort(np.random.default_rng(0).choice(len(points), tuned.SAMPLE, replace=False))
+    rows = np.sort(np.random.default_rng(0).choice(len(points), size, replace=False))
     weight = None if points.weight is None else points.weight[rows]
     if weight is not None:
         weight = weight / weight.mean() if weight.max() > 0 else None
     return Points(points.places.take(rows), points.y[rows], weight, points.counts, rows)
 
 
-def _minimize(search: _Search, kernel: Kernel, vector: Array) -> None:
-    """Minimizes the error from a start."""
-    bounds = search.space.bounds
-    vector = np.clip(vector, *np.array(bounds).T)
-    if kernel.smooth:
-        # Scaled outputs have a variance of order 1: errors are compared to their 14th digit.
-        result = optimize.minimize(
-            search,
-            vector,
-            jac=True,
-            method="L-BFGS-B",
-            bounds=bounds,
-            options={"ftol": 1e-14, "gtol": 1e-8, "maxiter": 500},
-        )
-        vector = result.x
+def _follow(
+    search: _Search, kernel: Kernel, starts: list[Array], polished: int
+) -> list[tuple[float, Array]]:
+    """The minima from the starts, as pairs of error and vector, the least first.
+
+    Args:
+        polished: of how many the kinks or steps of a compact kernel's error are searched too.
+    """
+    found = []
+    for vector in starts:
+        since = len(search.evaluated)
+        _descend(search, kernel, vector)
+        found.append(search.best(since))
+    found.sort(key=lambda pair: pair[0])
+    if np.isfinite(kernel.support) or not kernel.smooth:
+        for place, (_, vector) in enumerate(found[:polished]):
+            since = len(search.evaluated)
+            _polish(search, kernel, vector)
+            found[place] = search.best(since)
+        found.sort(key=lambda pair: pair[0])
+    return found
+
+
+def _descend(search: _Search, kernel: Kernel, vector: Array) -> None:
+    """Minimizes the error from a start, roughly if the error has kinks or steps."""
+    vector = np.clip(vector, *np.array(search.space.bounds).T)
+    if not kernel.smooth:
+        _descend_coordinates(search, vector, least=tuned.COARSE)
     else:
-        search.error(vector)
-    if not len(vector) or np.isinf(kernel.support) and kernel.smooth:
+        _quasi_newton(search, vector, tuned.KINKED if np.isfinite(kernel.support) else 1e-14)
+
+
+def _polish(search: _Search, kernel: Kernel, vector: Array) -> None:
+    """Minimizes an error with kinks or steps from near its minimum."""
+    if not len(vector):
         return
     if not kernel.smooth:
-        _descend_coordinates(search, vector)
-    elif len(vector) <= tuned.MAX_POLISHED:
-        limit = {"maxfev": 60 * len(vector), "xatol": 1e-4, "fatol": 1e-10, "adaptive": True}
-        optimize.minimize(search.error, vector, method="Nelder-Mead", bounds=bounds, options=limit)
+        _descend_coordinates(search, vector, reach=0.8 * tuned.COARSE)
+    elif len(vector) > tuned.MAX_POLISHED:
+        _quasi_newton(search, vector, 1e-14)
+    else:
+        options = {"maxfev": 60 * len(vector), "xatol": 1e-4, "fatol": 1e-10, "adaptive": True}
+        bounds = search.space.bounds
+        optimize.minimize(
+            search.error, vector, method="Nelder-Mead", bounds=bounds, options=options
+        )
 
 
-def _descend_coordinates(search: _Search, vector: Array) -> None:
-    """Coordinate descent on grids of decreasing step."""
+def _quasi_newton(search: _Search, vector: Array, tolerance: float) -> None:
+    # Scaled outputs have a variance of order 1: the tolerance is absolute.
+    optimize.minimize(
+        search,
+        vector,
+        jac=True,
+        method="L-BFGS-B",
+        bounds=search.space.bounds,
+        options={"ftol": tolerance, "gtol": 1e-8, "maxiter": 500},
+    )
+
+
+_STEPS = np.delete(np.linspace(-1.0, 1.0, 11), 5)  # without 0
+
+
+def _descend_coordinates(
+    search: _Search, vector: Array, reach: float = 2.0, least: float = 1e-2
+) -> None:
+    """Coordinate descent on grids of decreasing reach."""
     low, high = np.array(search.space.bounds).T
-    reach, best = 2.0, search.error(vector)
-    while reach > 1e-2:
+    best = search.error(vector)
+    while reach > least:
         before = best
         for column in range(len(vector)):
-            for away in reach * np.linspace(-1.0, 1.0, 11):
+            for away in reach * _STEPS:
                 other = vector.copy()
                 other[column] = np.clip(other[column] + away, low[column], high[column])
                 error = search.error(other)
                 if error < best:
                     best, found = error, other
             vector = found if best < before else vector
-        reach *= 1.0 if best < before else 0.4
+        reach *= 1.0 if best < before * (1.0 - tuned.GAIN) else 0.4

@@ -57,6 +57,7 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         leave_out: "place" (all points with the same x are left out together, so that a weight of 2
             equals a repeated row) or "point". Defaults to None: "place", but "point" with
             categories, which points share by design.
+        sample, verbose: as in `KernelRegression`.
     Attributes:
         bandwidth_: the bandwidth in use, in the units of X.
         regression_: the `KernelRegression`.
@@ -82,6 +83,8 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         categorical: str | Sequence[Any] = "from_dtype",
         empty: str = "nearest",
         leave_out: str | None = None,
+        sample: int | None = None,
+        verbose: bool = False,
     ):
         self.kernel = kernel
         self.bandwidth = bandwidth
@@ -90,6 +93,8 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         self.categorical = categorical
         self.empty = empty
         self.leave_out = leave_out
+        self.sample = sample
+        self.verbose = verbose
 
     def fit(
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
@@ -106,6 +111,8 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             columns,
             self.empty,
             self.leave_out or ("point" if columns else "place"),
+            self.sample,
+            self.verbose,
         )
         names = getattr(self, "feature_names_in_", None)
         regression.fit(X, y, sample_weight, names=names)

@@ -2,12 +2,14 @@
 
 import copy
 import numbers
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from tfattn import _checks
+from tfattn._arguments import constructor_arguments
 from tfattn._types import ArrayLike
 from tfattn.kernel_regression import arrays, kernels, near
 from tfattn.kernel_regression.frame import Frame, has_matrix
@@ -42,6 +44,29 @@ class LeaveOneOut(NamedTuple):
     r2: float
 
 
+class _Report:
+    """Prints, once a second, what the search for a bandwidth has tried."""
+
+    def __init__(self, who: str, in_units: Callable[[float], float]):
+        self.who, self.in_units, self.printed = who, in_units, time.monotonic()
+        self.tried, self.least, self.points = 0, np.inf, 0
+
+    def __call__(self, error: float, points: int) -> None:
+        if points != self.points:  # errors of a sample do not compare with those of all
+            self.least, self.points = np.inf, points
+        self.tried, self.least = self.tried + 1, min(self.least, error)
+        if time.monotonic() - self.printed >= 1.0:
+            self.print()
+
+    def print(self) -> None:
+        self.printed = time.monotonic()
+        least = f"least leave-one-out error {self.in_units(self.least):.6g}"
+        print(
+            f"{self.who}: {self.tried} bandwidths tried, {least} of {self.points} points",
+            flush=True,
+        )
+
+
 class KernelRegression:
     """Local constant (Nadaraya–Watson) or local linear regression, in float64.
 
@@ -52,9 +77,11 @@ class KernelRegression:
 
     `fit` chooses the bandwidth of the least leave-one-out error, to convergence and from several
     starts. x and y are shifted and scaled internally, so units and offsets change no fit. Memory
-    grows with the points and queries, never with their pairs. Time grows with the pairs within the
-    kernel's support; for the Gaussian and one column it is linear in the points and queries, if
-    the bandwidth is wide enough.
+    grows with the points and queries, never with their pairs. In one column time grows with the
+    pairs within the kernel's support; for the Gaussian it is linear in the points and queries, if
+    the bandwidth is wide enough. In several columns, `predict` of degree 0 computes the pairs that
+    are near along one column, and everything else all pairs: with many points, choose the bandwidth
+    on a `sample`.
 
     Args:
         kernel: a name of `tfattn.kernel_regression.kernels.names()`, or a `Kernel`.
@@ -71,9 +98,13 @@ class KernelRegression:
             the value of the nearest point; "mean", the mean of all; or "nan".
         leave_out: "point", or "place": leave out all points with the same x while choosing, since
             repeated rows would predict one another.
+        sample: int, from how many points, drawn at random but always the same, `fit` chooses the
+            bandwidth: the best of n points times (n / N)^(1 / (D + 4)) for all N, and their λ.
+            Defaults to None: from all.
+        verbose: whether `fit` prints a line a second while it chooses.
     Attributes:
-        search_errors: list, after `fit` the least leave-one-out error after each evaluated
-            bandwidth; empty if the bandwidth was given.
+        search_errors: list, after `fit` the least leave-one-out error (of the sample) after each
+            evaluated bandwidth; empty if the bandwidth was given.
     Raises:
         ValueError: an invalid argument; a number that is not finite, with its row and column; x and
             y of different lengths.
@@ -99,6 +130,8 @@ class KernelRegression:
         categorical: Sequence[int] = (),
         empty: str = "nearest",
         leave_out: str = "point",
+        sample: int | None = None,
+        verbose: bool = False,
     ):
         self.kernel = kernels.get(kernel, self._who)
         self.bandwidth = bandwidth
@@ -110,8 +143,26 @@ class KernelRegression:
         self.categorical = list(categorical)
         self.empty = self._one_of("empty", empty, ("nearest", "mean", "nan"))
         self.leave_out = self._one_of("leave_out", leave_out, ("point", "place"))
+        if sample is not None and _checks.positive_int(self._who, "sample", sample) < 2:
+            _checks.fail(self._who, "sample", "be at least 2, to leave one out", sample)
+        self.sample = sample
+        self.verbose = _checks.boolean(self._who, "verbose", verbose)
         self.points: Points | None = None
         self.search_errors: list[float] = []
+
+    def __repr__(self) -> str:
+        plain, names = vars(KernelRegression()), constructor_arguments(self)
+        given = [
+            f"{n}={getattr(self, n)!r}" for n in names if repr(getattr(self, n)) != repr(plain[n])
+        ]
+        code = f"KernelRegression({', '.join(given)})"
+        if self.points is None or self.bandwidth is not None:
+            return code
+        with np.printoptions(precision=4):
+            chosen = self.current_bandwidth()
+            return (
+                f"{code}  # bandwidth {chosen if isinstance(chosen, tuple) else np.array(chosen)}"
+            )
 
     @one_blas_thread
     def fit(
@@ -180,9 +231,13 @@ class KernelRegression:
         from tfattn.kernel_regression.bandwidth import choose  # it imports SciPy
 
         begin = None if start is None else self._start(start)
+        report = _Report(self._who, self._squared) if self.verbose else None
+        nearest = self.empty == "nearest"
         choice = choose(
-            self.kernel, points, self.degree, self.metric, self.empty == "nearest", begin
+            self.kernel, points, self.degree, self.metric, nearest, begin, self.sample, report
         )
+        if report is not None:
+            report.print()
         self.chosen = choice.metric
         self.search_errors = [self._squared(error) for error in choice.search_errors]
 
