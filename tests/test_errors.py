@@ -16,6 +16,7 @@ from tests.helpers.tensors import BACKEND, tf
 from tfattn import biases, masks
 from tfattn.core import pairs
 from tfattn.decoding import rules
+from tfattn.layers import tables
 
 B, T, S, D, V = 2, 3, 7, 5, 11
 
@@ -260,6 +261,16 @@ def test_lengths_in_a_graph_or_on_an_accelerator_are_not_read():
     pairs.check_lengths("layer", "valid_lens", OnAccelerator(), 7)
 
 
+def test_error_of_a_device_turns_no_check_off():
+    class Broken:
+        def __array__(self, *args, **kwargs):
+            raise OSError("the device has failed")
+
+    for check in (lambda ids: tables.ids_below("layer", "ids", ids, 3), pairs.known):
+        with pytest.raises(OSError, match="the device has failed"):
+            check(Broken())
+
+
 def test_mask_of_floats_or_of_another_shape_is_refused():
     floats = np.ones((T, S), "float32")
     for create, who in (
@@ -296,6 +307,28 @@ def test_layer_refuses_an_unknown_argument_as_keras_does():
         match="Unrecognized keyword arguments passed to MultiHeadAttention: {'head_size': 3}",
     ):
         heads(head_size=3)
+
+
+def test_name_that_an_argument_has_elsewhere_is_answered_by_its_name_here():
+    with refused("TransformerEncoderBlock: `intermediate_dim` must be passed as `hidden_dim`", 7):
+        tfattn.TransformerEncoderBlock(2, intermediate_dim=7)
+    with refused("Transformer: `d_model` must be passed as `width`", 5):
+        tfattn.Transformer(V, d_model=5)
+    with refused("DotProductAttention: `dropout_rate` must be passed as `dropout`", 0.1):
+        tfattn.DotProductAttention(dropout_rate=0.1)
+    with refused("DotProductAttention: `queries` must be passed as `query`", "(2, 3, 5)"):
+        attention(queries=QUERY, values=VALUE)
+    real = "with True where a token is real"
+    with refused(f"MultiHeadAttention: `key_padding_mask` must be passed as `key_mask`, {real}", 3):
+        heads()(QUERY, VALUE, key_padding_mask=3)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'nonsense'"):
+        attention(QUERY, VALUE, nonsense=3)
+
+    class Own(tfattn.TransformerEncoderBlock):
+        def __init__(self, intermediate_dim, **kwargs):
+            super().__init__(hidden_dim=intermediate_dim, **kwargs)
+
+    assert Own(num_heads=2, intermediate_dim=7).hidden_dim == 7
 
 
 # Layers, whom the message names, and which argument.

@@ -3,9 +3,11 @@
 import keras
 import numpy as np
 import pytest
+from keras import ops
 
 import tfattn
 from tests import reference
+from tests.helpers.tensors import as_tensor, numpy
 from tfattn import biases, masks
 
 RANDOM = np.random.default_rng(0)
@@ -54,6 +56,57 @@ def test_attention_pooling_implicit_mask_hides_padding_and_ends():
     np.testing.assert_allclose(output[0], layer(embedded[:1, :3])[0], atol=1e-6)
     np.testing.assert_array_equal(output[1], np.zeros(5))
     assert getattr(output, "_keras_mask", None) is None
+
+
+# A document of sentences of words, (B, N, T); the last sentence is padding.
+WORDS = np.array([[[3, 4, 5, 0], [6, 0, 0, 0], [0, 0, 0, 0]]])
+
+
+@pytest.mark.parametrize("count", [3, None])
+def test_attention_pooling_of_sentences_hides_their_padding(count):
+    embedding, layer = keras.layers.Embedding(11, 5, mask_zero=True), tfattn.AttentionPooling()
+    embedded, ids = embedding(WORDS), keras.Input((count, None), dtype="int32")
+    apart = [layer(embedded[:, n], mask=WORDS[:, n] != 0) for n in range(3)]
+    model = keras.Model(ids, keras.layers.TimeDistributed(layer)(embedding(ids)))
+    for found in (keras.layers.TimeDistributed(layer)(embedded), model(WORDS)):
+        np.testing.assert_allclose(numpy(found), numpy(ops.stack(apart, 1)), atol=1e-6)
+    np.testing.assert_allclose(numpy(apart[0]), numpy(layer(embedded[:, 0, :3])), atol=1e-6)
+    both = layer(embedded[:, 0], mask=[[1, 1, 0, 0]], value_mask=[[0, 1, 1, 0]])
+    np.testing.assert_allclose(numpy(both), numpy(layer(embedded[:, 0, 1:2])), atol=1e-6)
+
+
+def test_sentence_is_real_to_attention_where_one_of_its_words_is():
+    embedded = keras.layers.Embedding(11, 5, mask_zero=True)(WORDS)
+    sentences = keras.layers.TimeDistributed(tfattn.AttentionPooling())(embedded)
+    plain, query = as_tensor(numpy(sentences)), RANDOM.normal(size=(1, 2, 5)).astype("float32")
+    tokens = WORDS[0, :1]
+    for layer, first, mask in (
+        (tfattn.AttentionPooling(), (), "mask"),
+        (tfattn.TransformerEncoderBlock(5, 3), (), "mask"),
+        (tfattn.MultiHeadAttention(2, 3), (query,), "value_mask"),
+        (tfattn.TransformerDecoderBlock(5, 3), (query,), "memory_mask"),
+        (tfattn.TransformerDecoder(11, 1, 4, 2, 3), (tokens,), "memory_mask"),
+        (tfattn.RecurrentDecoder(11, width=4, units=5), (tokens,), "memory_mask"),
+    ):
+        found = layer(*first, sentences)
+        right = layer(*first, plain, **{mask: np.array([[True, True, False]])})
+        np.testing.assert_allclose(numpy(found)[:, :2], numpy(right)[:, :2], atol=1e-6)
+        with pytest.raises(ValueError, match=rf"{type(layer).__name__}: `{mask}` must have shape"):
+            layer(*first, plain, **{mask: WORDS != 0})
+
+
+def test_model_of_documents_ignores_padding_and_is_loaded(tmp_path):
+    ids, each = keras.Input((None, None), dtype="int32"), keras.layers.TimeDistributed
+    words = keras.layers.Embedding(11, 5, mask_zero=True)(ids)
+    sentences = each(tfattn.AttentionPooling())(each(tfattn.TransformerDecoderBlock(1, 3))(words))
+    document = tfattn.AttentionPooling()(tfattn.TransformerEncoderBlock(1, 3)(sentences))
+    model = keras.Model(ids, document)
+    model.save(tmp_path / "model.keras")
+    expected = numpy(model(WORDS[:, :2]))
+    wide = np.pad(WORDS, [(0, 0), (0, 2), (3, 1)])  # to the left of words too
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    for found in (model(WORDS), model(wide), model.predict(wide, verbose=0), loaded(wide)):
+        np.testing.assert_allclose(numpy(found), expected, atol=1e-5)
 
 
 def test_attention_pooling_ignores_the_order_of_tokens():

@@ -9,6 +9,7 @@ import keras
 import numpy as np
 
 from tfattn import _checks
+from tfattn._arguments import refuse_other_names
 from tfattn._types import Shape
 from tfattn.core.grid_function import GridFunction
 from tfattn.layers.configs import Configured
@@ -59,6 +60,8 @@ class CheckedCall(RestoredParts, Configured):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         parameters = _parameters(type(self))  # type: ignore[arg-type]
+        if unknown := {name: value for name, value in kwargs.items() if name not in parameters}:
+            refuse_other_names(type(self).__name__, unknown, parameters)
         self.check_call({**dict(zip(parameters, args, strict=False)), **kwargs})
         if self.takes_ids:
             name = next(iter(parameters))
@@ -67,6 +70,9 @@ class CheckedCall(RestoredParts, Configured):
                 args = keras.tree.map_structure(convert, args[0]), *args[1:]
             elif name in kwargs:
                 kwargs[name] = keras.tree.map_structure(convert, kwargs[name])
+        if "mask" in list(parameters)[len(args) :]:
+            # Otherwise Keras records the implicit mask of one tensor as an argument of the call.
+            kwargs.setdefault("mask", None)
         return super().__call__(*args, **kwargs)  # type: ignore[misc]
 
     def check_call(self, arguments: dict[str, Any]) -> None:
@@ -84,6 +90,10 @@ class CheckedCall(RestoredParts, Configured):
                 if name in _MASKS and isinstance(value, list | tuple | numbers.Number):
                     value = _nested(who, name, value, letters)
                 _checks.array(who, name, value, letters, booleans=name in _MASKS)
+                tokens = _tokens_of(name, arguments)
+                if len(value.shape) >= len(getattr(tokens, "shape", ())) > 1:
+                    each = f"{tuple(tokens.shape[:-1])}, one entry per token"
+                    _checks.fail(who, name, f"have shape {each}", tuple(value.shape))
                 if axes:
                     _check_axes(who, name, value.shape, axes, letters, sizes)
             else:
@@ -91,6 +101,13 @@ class CheckedCall(RestoredParts, Configured):
                     if isinstance(array, np.ndarray) and array.dtype.kind in "USO":
                         received = f"{array.dtype.name}, of shape {array.shape}"
                         _checks.fail(who, name, "hold numbers", received)
+
+
+def _tokens_of(name: str, arguments: dict[str, Any]) -> Any:
+    """The tokens that `query_mask` and others are for; None for arguments that are no such mask."""
+    if name == "key_mask" and arguments.get("key") is None:
+        name = "value_mask"
+    return arguments.get(name.removesuffix("_mask")) if name.endswith("_mask") else None
 
 
 def _nested(who: str, name: str, value: Any, letters: str) -> np.ndarray:

@@ -19,7 +19,7 @@ from tfattn.layers.configs import (
     unshared_config,
 )
 from tfattn.layers.dropout import Dropout
-from tfattn.layers.masks import padding_mask
+from tfattn.layers.masks import mask_of_tokens, padding_mask
 from tfattn.layers.positions.added import SinusoidalPositionalEncoding
 from tfattn.layers.positions.base import HeadPositions
 from tfattn.layers.sharing import build_part, check_unshared
@@ -271,7 +271,7 @@ class TransformerDecoder(_Stack):
         memory_mask: Any = None,
         training: bool | None = None,
     ) -> Any:
-        mask = padding_mask(ids)
+        mask, memory_mask = padding_mask(ids), mask_of_tokens(memory, memory_mask)
         x = self.embed(ids, training)
         for block in self.blocks:
             x = block(x, memory, inputs_mask=mask, memory_mask=memory_mask, training=training)

@@ -10,6 +10,7 @@ from tfattn import _checks
 from tfattn._types import Shape, Size, Tensor
 from tfattn.core.floats import given_tensor
 from tfattn.core.grid_function import GridFunction
+from tfattn.layers.masks import mask_of_tokens
 
 
 def checked_axes(who: str, attention_axes: Any) -> tuple[int, ...] | None:
@@ -112,7 +113,7 @@ class Axes:
         if mask is None:
             return None
         letters = "of one entry per token"
-        mask = given_tensor(self.who, name, mask, letters)
+        mask = given_tensor(self.who, name, mask_of_tokens(tokens, mask), letters)
         _checks.rank(self.who, name, mask.shape, (self.rank - 1,), letters)
         _checks.broadcasts(self.who, name, mask.shape, tokens.shape[:-1], letters)
         mask = ops.broadcast_to(mask, ops.shape(tokens)[:-1])

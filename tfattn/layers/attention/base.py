@@ -18,7 +18,7 @@ from tfattn.layers.attention import recording
 from tfattn.layers.attention.normalizers import Normalizer
 from tfattn.layers.attention.scores import Score
 from tfattn.layers.calls import CheckedCall
-from tfattn.layers.masks import AttachMask
+from tfattn.layers.masks import AttachMask, mask_of_tokens
 from tfattn.layers.sharing import check_unshared
 from tfattn.layers.specs import spec_of_call
 
@@ -46,7 +46,8 @@ class AttentionLayer(CheckedCall, keras.layers.Layer):
             None for a choice by the sizes.
     Raises:
         ValueError: ranks or lengths do not fit, a mask is not boolean, `valid_lens` holds no
-            integers, or `bias` is for another number of heads.
+            integers or, where they are known, a length beyond the keys, or `bias` is for another
+            number of heads.
     """
 
     engine_path: str | None = None
@@ -257,7 +258,7 @@ class AttentionLayer(CheckedCall, keras.layers.Layer):
         """The mask as a boolean tensor that fits the tokens."""
         who = type(self).__name__
         letters = f"{tuple(tokens.shape[:2])}, one entry per token"
-        mask = given_tensor(who, name, mask, letters)
+        mask = given_tensor(who, name, mask_of_tokens(tokens, mask), letters)
         if name == "query_mask" and len(mask.shape) == 1:
             letters += f" ({_ORDER})"  # probably the fourth positional argument
         _checks.rank(who, name, mask.shape, (2,), letters)

@@ -14,6 +14,7 @@ from tfattn.layers.attention.base import AttentionLayer
 from tfattn.layers.attention.single_head import Attention
 from tfattn.layers.calls import CheckedCall
 from tfattn.layers.configs import LayerTemplate, keras_object, serialized
+from tfattn.layers.masks import mask_of_tokens
 from tfattn.layers.specs import spec_of_call
 
 
@@ -39,7 +40,8 @@ class AttentionPooling(CheckedCall, keras.layers.Layer):
     Call arguments:
         value: float `(B, S, Dv)`.
         key: float `(B, S, Dk)`. Defaults to `value`.
-        value_mask, key_mask: bool `(B, S)`, True = real token. Keras passes implicit masks here.
+        value_mask, key_mask, mask: bool `(B, S)`, True = real token. `mask` is another name of
+            `value_mask`. Keras passes implicit masks here, under `TimeDistributed` too.
         attention_mask: bool, or 0 and 1, broadcastable to the weights, or a mask object that does
             not depend on the query's position.
         valid_lens: integers `(B,)`, the number of real tokens, or `(B, K)`.
@@ -65,10 +67,18 @@ class AttentionPooling(CheckedCall, keras.layers.Layer):
         >>> tuple(layer(tokens).shape)
         (2, 3, 8)
 
+        Each sentence of a document as one vector, without its padding:
+
+        >>> words = keras.layers.Embedding(9, 8, mask_zero=True)(np.array([[[1, 2], [3, 0]]]))
+        >>> tuple(keras.layers.TimeDistributed(AttentionPooling())(words).shape)
+        (1, 2, 8)
+
     Source: one query, Yang et al. 2016, Hierarchical Attention Networks, section 2.2, there with an
     additive score; K queries and heads, Lee et al. 2019, arXiv:1810.00825, section 3.2, there with
     a residual and a feed-forward network around them.
     """
+
+    call_axes = {"value": "BSD", **dict.fromkeys(("value_mask", "key_mask", "mask"), "BS")}
 
     def __init__(
         self,
@@ -132,6 +142,7 @@ class AttentionPooling(CheckedCall, keras.layers.Layer):
         bias: Tensor | Bias | None = None,
         return_attention_scores: bool = False,
         training: bool | None = None,
+        mask: Tensor | None = None,
     ) -> Tensor | tuple[Tensor, Tensor]:
         shape = value.shape
         self._check_shapes(shape, shape if key is None else key.shape)
@@ -141,7 +152,7 @@ class AttentionPooling(CheckedCall, keras.layers.Layer):
             query=query,
             value=value,
             key=key,
-            value_mask=value_mask,
+            value_mask=mask_of_tokens(value, value_mask, mask),
             key_mask=key_mask,
             attention_mask=attention_mask,
             valid_lens=valid_lens,

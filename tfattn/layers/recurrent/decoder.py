@@ -11,7 +11,7 @@ from tfattn.core import pairs, products, softmax
 from tfattn.layers.attention import recording
 from tfattn.layers.attention.scores import AdditiveScore, Score
 from tfattn.layers.attention.single_head import checked_score
-from tfattn.layers.masks import padding_mask
+from tfattn.layers.masks import mask_of_tokens, padding_mask
 from tfattn.layers.recurrent.recurrence import loop, split_cell, state_sizes
 from tfattn.layers.recurrent.stack import RecurrentStack
 from tfattn.layers.sharing import build_part, check_unshared
@@ -142,6 +142,7 @@ class RecurrentDecoder(RecurrentStack):
         return_state: bool = False,
         training: bool | None = None,
     ) -> Tensor | tuple[Any, ...]:
+        memory_mask = mask_of_tokens(memory, memory_mask)
         if keys is None:
             memory, keys = self.prepare(memory, memory_mask)
         elif memory_mask is not None:

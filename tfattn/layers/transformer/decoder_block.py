@@ -9,7 +9,7 @@ from keras import ops
 from tfattn import _checks
 from tfattn._types import Shape, Tensor
 from tfattn.core.guard import zero_nonfinite_padding
-from tfattn.layers.masks import AttachMask
+from tfattn.layers.masks import AttachMask, mask_of_tokens
 from tfattn.layers.transformer.block import TransformerBlock
 
 
@@ -28,8 +28,8 @@ class TransformerDecoderBlock(TransformerBlock):
     Call arguments:
         inputs: float `(B, T, D)`, the target so far.
         memory: float `(B, S, Dm)`, the encoder's output; in every call or in none.
-        inputs_mask: bool `(B, T)`, True = real token. Keras passes the implicit mask of `inputs`
-            here.
+        inputs_mask, mask: bool `(B, T)`, True = real token; two names of one mask. Keras passes the
+            implicit mask of `inputs` here, as `mask` if there is no memory.
         memory_mask: bool `(B, S)`, the same for `memory`.
         attention_mask: bool `(T, T)`, `(B, T, T)` or `(B, H, T, T)`, or a mask object, for the
             self-attention.
@@ -56,7 +56,8 @@ class TransformerDecoderBlock(TransformerBlock):
     Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.1.
     """
 
-    call_axes = {"inputs": "BTD", "memory": "BSE", "inputs_mask": "BT", "memory_mask": "BS"}
+    call_axes = {"inputs": "BTD", "memory": "BSE", "memory_mask": "BS"}
+    call_axes |= dict.fromkeys(("inputs_mask", "mask"), "BT")
 
     cross_attention: Any
     cross_attention_norm: Any
@@ -86,10 +87,12 @@ class TransformerDecoderBlock(TransformerBlock):
         use_causal_mask: bool = True,
         return_attention_scores: bool = False,
         training: bool | None = None,
+        mask: Any = None,
     ) -> Tensor | tuple[Tensor, ...]:
         self._check_memory(memory)
+        inputs_mask = mask_of_tokens(inputs, inputs_mask, mask)
         memory_masks = {
-            "key_mask": memory_mask,
+            "key_mask": mask_of_tokens(memory, memory_mask),
             "attention_mask": memory_attention_mask,
             "valid_lens": valid_lens,
         }

@@ -6,6 +6,7 @@ import keras
 
 from tfattn._types import Shape, Tensor
 from tfattn.core.guard import zero_nonfinite_padding
+from tfattn.layers.masks import mask_of_tokens
 from tfattn.layers.transformer.block import TransformerBlock
 
 
@@ -89,6 +90,7 @@ class TransformerEncoderBlock(TransformerBlock):
         return_attention_scores: bool = False,
         training: bool | None = None,
     ) -> Tensor | tuple[Tensor, Tensor]:
+        mask = mask_of_tokens(inputs, mask)
         if mask is not None:
             inputs = zero_nonfinite_padding(inputs, mask)
         x = self.self_attention_norm.pre_norm(inputs)
