@@ -86,7 +86,7 @@ def written(instance: object, name: str, shown: Callable[[Any], str] = repr) -> 
     """The object as the code that makes it: `name`, and the arguments that differ from their
     defaults, as `shown`.
     """
-    arguments = []
+    arguments: list[str] = []
     for argument, parameter in inspect.signature(type(instance)).parameters.items():
         value = getattr(instance, argument, parameter.default)
         if parameter.kind in _PASSED_ON or value is parameter.default:
