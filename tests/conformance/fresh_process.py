@@ -3,6 +3,7 @@
 python -m tests.conformance.fresh_process FOLDER
 """
 
+import functools
 import json
 import pathlib
 import sys
@@ -13,8 +14,8 @@ import numpy as np
 import tfattn  # noqa: F401  (what a user imports before loading; no custom_objects are given anywhere)
 
 
-def from_keras_file(folder, inputs):
-    return keras.models.load_model(folder / "model.keras")(inputs)
+def from_keras_file(folder, inputs, name="model.keras"):
+    return keras.models.load_model(folder / name)(inputs)
 
 
 def from_weights(folder, inputs):
@@ -35,6 +36,7 @@ def from_export(folder, inputs):
 
 FORMATS = {
     "keras": ("model.keras", from_keras_file),
+    "again": ("again.keras", functools.partial(from_keras_file, name="again.keras")),
     "weights": ("model.weights.h5", from_weights),
     "export": ("export", from_export),
 }

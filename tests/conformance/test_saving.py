@@ -135,6 +135,57 @@ def quantized(seed):
     return model, row_of("MultiHeadAttention").arrays(seed=1)[:1]
 
 
+@keras.saving.register_keras_serializable("test_saving")
+class Scaled(keras.layers.Layer):
+    """A user's part with a weight and a part of its own."""
+
+    def __init__(self, inner, **options):
+        super().__init__(**options)
+        self.inner = inner
+
+    def build(self, shape):
+        self.scale = self.add_weight(shape=(), name="scale")
+        self.inner.build(shape)
+
+    def call(self, x):
+        return self.scale * self.inner(x)
+
+    def get_config(self):
+        return {**super().get_config(), "inner": keras.saving.serialize_keras_object(self.inner)}
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**{**config, "inner": keras.saving.deserialize_keras_object(config["inner"])})
+
+
+SCORES = {
+    "cosine": lambda: tfattn.CosineScore(trainable=True),
+    "additive": lambda: tfattn.AdditiveScore(3),
+    "kernel": lambda: tfattn.KernelScore(),
+}
+
+
+def of_six_layers(seed):
+    """Stacks of blocks whose parts all have weights; `models/test_own_parts` has other scores."""
+    ids = keras.Input((None,), dtype="int32")
+    outputs = []
+    for score in SCORES.values():
+        positions = tfattn.RelativePositionBias(8, 12)
+        parts = {"positions": positions, "normalizer": tfattn.AttentionSinks()}
+        block = tfattn.TransformerEncoderBlock(
+            attention=tfattn.MultiHeadAttention(2, 4, score=score(), **parts),
+            feed_forward=Scaled(keras.Sequential([keras.layers.Dense(7), keras.layers.Dense(8)])),
+        )
+        stack = tfattn.TransformerEncoder(
+            20, num_layers=6, width=8, block=block, positions=keras.layers.Identity()
+        )
+        outputs.append(stack(ids))
+    model = keras.Model(ids, outputs)
+    rng = np.random.default_rng(seed)
+    model.set_weights([rng.normal(size=weight.shape) for weight in model.weights])
+    return model, [np.array([[2, 4, 5, 6]])]
+
+
 GROUPS = {
     "classes": lambda seed=0: of_rows(EXPORTED, seed),
     "both paths": lambda seed=0: of_rows(list(map(row_of, BOTH_PATHS)), seed),
@@ -142,6 +193,7 @@ GROUPS = {
     "weights": lambda seed=0: weights_of_rows(OF_A_CLASS, seed),
     "quantized": lambda seed=0: quantized(seed),
     "regressor": lambda seed=0: (Regressor.fitted(seed), [Regressor.points()]),
+    "six layers": lambda seed=0: of_six_layers(seed),
 }
 NAMES = {
     "classes": [row.name for row in EXPORTED],
@@ -150,6 +202,7 @@ NAMES = {
     "weights": [row.name for row in OF_A_CLASS],
     "quantized": ["MultiHeadAttention in int8"],
     "regressor": [Regressor.name],
+    "six layers": [f"TransformerEncoder of {name} scores" for name in SCORES],
 }
 FILES = {
     "classes": ["keras", "export"],
@@ -158,6 +211,7 @@ FILES = {
     "weights": ["weights"],
     "quantized": ["keras"],
     "regressor": ["keras", "weights", "export"],
+    "six layers": ["keras", "again"],  # Keras's addresses of parts depend on earlier loads
 }
 
 
@@ -177,6 +231,8 @@ def saved(tmp_path_factory):
             expected[name] = [numpy(x) for x in keras.tree.flatten(model(tensors))]
             if "keras" in FILES[name]:
                 model.save(folder / "model.keras")
+            if "again" in FILES[name]:
+                model.save(folder / "again.keras")
             if "weights" in FILES[name]:
                 model.save_weights(folder / "model.weights.h5")
             if "export" in FILES[name] and BACKEND == "tensorflow":

@@ -1,5 +1,8 @@
 """Whole models of blocks whose parts are passed in: learned, saved, and asked step by step."""
 
+import json
+import zipfile
+
 import keras
 import numpy as np
 import pytest
@@ -141,24 +144,75 @@ ALL_WITH_WEIGHTS = tfattn.MultiHeadAttention(
     positions=tfattn.RelativePositionBias(8, 12),
     normalizer=tfattn.AttentionSinks(),
 )
-OF_KERAS = keras.Sequential([keras.layers.Dense(7), keras.layers.Dense(8)])
+IDS = np.array([[2, 4, 5, 6]])
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "parts",
-    [
-        {"attention": ALL_WITH_WEIGHTS, "hidden_dim": 8},
-        {"num_heads": 2, "feed_forward": OF_KERAS},
-    ],
-)
-def test_model_of_six_blocks_in_a_file_keeps_the_weights_of_each(parts, tmp_path):
-    block = tfattn.TransformerDecoderBlock(**parts)
+def test_model_of_six_blocks_in_a_file_keeps_the_weights_of_each(tmp_path):
+    block = tfattn.TransformerDecoderBlock(hidden_dim=8, attention=ALL_WITH_WEIGHTS)
     model = tfattn.CausalLM(20, num_layers=6, width=8, block=block)
-    ids = np.array([[2, 4, 5, 6]])
-    wanted = np.asarray(model(ids))
+    wanted = np.asarray(model(IDS))
     model.save(tmp_path / "model.keras")
     for _ in range(3):  # Keras knows a part by its address, which may be that of an earlier one
         loaded = keras.saving.load_model(tmp_path / "model.keras")
         assert len(loaded.weights) == len(model.weights)
-        np.testing.assert_array_equal(loaded(ids), wanted)
+        np.testing.assert_array_equal(loaded(IDS), wanted)
+
+
+def model_in_folder(folder):
+    """A language model of two layers, and its files."""
+    model = tfattn.CausalLM(V, num_layers=2, width=8, num_heads=2, hidden_dim=HIDDEN)
+    model.build_for_any()
+    model.save(folder / "model.keras")
+    model.save_weights(folder / "model.weights.h5")
+    return model
+
+
+def with_config(folder, change):
+    """A file of the model whose config is changed."""
+    path = folder / "changed.keras"
+    with zipfile.ZipFile(folder / "model.keras") as old, zipfile.ZipFile(path, "w") as new:
+        for name in old.namelist():
+            content = old.read(name)
+            if name == "config.json":
+                config = json.loads(content)
+                change(config)
+                content = json.dumps(config)
+            new.writestr(name, content)
+    return path
+
+
+@pytest.mark.slow
+def test_file_of_more_weights_than_model_is_refused(tmp_path):
+    model_in_folder(tmp_path)
+    smaller = tfattn.CausalLM(V, num_layers=1, width=8, num_heads=2, hidden_dim=HIDDEN)
+    smaller.build_for_any()
+    refused = (
+        "CausalLM: `file` must have 17 weights, as this layer has. Received: file='33 weights'"
+    )
+    with pytest.raises(ValueError, match=refused):
+        smaller.load_weights(tmp_path / "model.weights.h5")
+    path = with_config(tmp_path, lambda config: config["config"].update(num_layers=1))
+    with pytest.raises(ValueError, match=f"^{refused}$"):
+        keras.saving.load_model(path)
+
+
+@pytest.mark.slow
+def test_file_of_earlier_version_without_number_of_weights_loads(tmp_path):
+    model = model_in_folder(tmp_path)
+    path = with_config(tmp_path, lambda config: config["build_config"].pop("number_of_weights"))
+    loaded = keras.saving.load_model(path)
+    np.testing.assert_array_equal(loaded(IDS), model(IDS))
+
+
+@pytest.mark.slow
+def test_file_of_weights_with_lora_is_not_refused_for_their_number(tmp_path):
+    model = model_in_folder(tmp_path)
+    adapted = keras.saving.load_model(tmp_path / "model.keras")
+    adapted.decoder.blocks[0].self_attention.query_dense.enable_lora(2)
+    adapted.load_weights(tmp_path / "model.weights.h5")
+    adapted.save(tmp_path / "adapted.keras")
+    adapted.save_weights(tmp_path / "adapted.weights.h5")
+    again = keras.saving.load_model(tmp_path / "adapted.keras")
+    again.load_weights(tmp_path / "adapted.weights.h5")
+    np.testing.assert_array_equal(again(IDS), model(IDS))

@@ -99,7 +99,7 @@ def copy_of(layer: keras.layers.Layer | None, **changes: Any) -> Any:
     return type(layer).from_config({**config, **changes})
 
 
-def unshared_config(layer: keras.layers.Layer) -> dict[str, Any]:
+def unshared_config(layer: Any) -> dict[str, Any]:
     """The config of a layer, from which a copy shares no part with the layer or another copy.
 
     While a model is loaded, Keras marks a part that it serializes a second time, and gives each
@@ -132,7 +132,7 @@ def copy_initializer(initializer: Any) -> Any:
     """A copy for one weight: a Keras initializer returns the same numbers in every call."""
     if not isinstance(initializer, keras.initializers.Initializer):
         return initializer
-    return type(initializer).from_config(initializer.get_config())
+    return type(initializer).from_config(unshared_config(initializer))
 
 
 def part_seed(seed: int | None, name: str) -> int | None:

@@ -1,4 +1,6 @@
-"""Saves changes of sublayers that constructor arguments do not cover: frozen, quantized, dtypes."""
+"""Saves what constructor arguments do not cover: frozen and quantized sublayers, dtypes, and the
+number of weights.
+"""
 
 import functools
 import json
@@ -8,8 +10,12 @@ from typing import Any
 import keras
 import numpy as np
 
-# Entry of a weights file, beside the variables, whose names are numbers.
+from tfattn import _checks
+from tfattn._arguments import constructor_names, refuse_other_names
+
+# Entries of a weights file, beside the variables, whose names are numbers.
 _ENTRY = "quantized_parts"
+_NUMBER = "number_of_weights"
 
 
 class RestoredParts:
@@ -21,7 +27,9 @@ class RestoredParts:
     """
 
     build: Callable[..., None]
+    built: bool
     trainable: bool
+    weights: list[Any]
 
     def __new__(cls, *args: Any, **kwargs: Any) -> "RestoredParts":
         layer = super().__new__(cls, *args, **kwargs)
@@ -42,6 +50,7 @@ class RestoredParts:
         # Popped, since only configs have these arguments: constructors do not declare them.
         trainable_parts = kwargs.pop("trainable_parts", {})
         quantized_parts = kwargs.pop(_ENTRY, [])
+        refuse_other_names(type(self).__name__, kwargs, constructor_names(type(self)))
         super().__init__(**{**kwargs, "dtype": _with_named_default(kwargs.get("dtype"))})
         # From a config: sublayers whose flag differs from the flag of the layer around them.
         self._trainable_parts = tuple(trainable_parts.items())
@@ -66,12 +75,43 @@ class RestoredParts:
         records = _records(_sublayers(self))
         if records:
             store[_ENTRY] = np.frombuffer(json.dumps(records).encode(), "uint8")
+        # Not for other layers, such as attention, since Keras's own layers read their files.
+        if hasattr(self, "num_layers") and not self._has_other_weights():
+            store[_NUMBER] = np.array(len(self.weights))
 
     def load_own_variables(self, store: Any) -> None:
         if _ENTRY in store.keys():
             _quantize(_sublayers(self), json.loads(bytes(np.asarray(store[_ENTRY]))))
-            store = {name: store[name] for name in store.keys() if name != _ENTRY}
-        super().load_own_variables(store)  # type: ignore[misc]
+        own = {name: store[name] for name in store.keys() if name not in (_ENTRY, _NUMBER)}
+        super().load_own_variables(own)  # type: ignore[misc]
+        if _NUMBER in store.keys():
+            self._check_number(int(np.asarray(store[_NUMBER])))
+
+    def get_build_config(self) -> dict[str, Any] | None:
+        config = super().get_build_config()  # type: ignore[misc]
+        if not config or self._has_other_weights():
+            return config
+        return {**config, _NUMBER: len(self.weights)}
+
+    def build_from_config(self, config: dict[str, Any]) -> None:
+        config = dict(config or {})
+        number = config.pop(_NUMBER, None)
+        super().build_from_config(config)  # type: ignore[misc]
+        if number is not None:
+            self._check_number(number)
+
+    def _has_other_weights(self) -> bool:
+        """Whether quantization or LoRA changed the number of weights."""
+        return any(
+            part.quantization_mode is not None or getattr(part, "lora_enabled", False)
+            for part in _sublayers(self, recursive=True)
+        )
+
+    def _check_number(self, number: int) -> None:
+        """Raises if a file has another number of weights: Keras ignores those without a layer."""
+        if self.built and number != len(self.weights) and not self._has_other_weights():
+            expected = f"have {len(self.weights)} weights, as this layer has"
+            _checks.fail(type(self).__name__, "file", expected, f"{number} weights")
 
     def _freeze_parts(self, before: Collection[int]) -> None:
         """Freezes new sublayers of a frozen layer; Keras freezes only existing sublayers.
