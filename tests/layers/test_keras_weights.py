@@ -1,4 +1,6 @@
-"""attention_weights of models whose layers are Keras's, KerasHub's, or written by hand."""
+"""attention_weights of models whose layers are Keras's, KerasHub's, or written by hand; files of
+weights of Keras's layers.
+"""
 
 import concurrent.futures
 import contextlib
@@ -344,3 +346,32 @@ def test_figures_take_the_weights():
     assert "attention" in tfattn.plot.viewer(weights, words).page
     figure = tfattn.plot.head_grid({path: one[0] for path, one in weights.items()}, words, words)
     assert len(figure.axes) >= 2
+
+
+class Holder(keras.Model):
+    def __init__(self, layer):
+        super().__init__()
+        self.attention = layer
+
+    def call(self, x):
+        return self.attention(x, x)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "theirs, groups",
+    [
+        (keras.layers.GroupQueryAttention(4, 4, 2, use_gate=True), 2),
+        (keras.layers.MultiHeadAttention(4, 4, use_gate=True), None),
+    ],
+    ids=["GroupQueryAttention", "MultiHeadAttention"],
+)
+def test_weights_file_of_keras_layer_loads(theirs, groups, tmp_path):
+    old = Holder(theirs)
+    new = Holder(tfattn.MultiHeadAttention(4, 4, use_gate=True, num_key_value_heads=groups))
+    old(TOKENS), new(TOKENS)
+    rng = np.random.default_rng(7)
+    old.set_weights([rng.normal(size=w.shape) for w in old.get_weights()])
+    old.save_weights(tmp_path / "old.weights.h5")
+    new.load_weights(tmp_path / "old.weights.h5")
+    np.testing.assert_allclose(numpy(new(TOKENS)), numpy(old(TOKENS)), atol=2e-5)

@@ -1,5 +1,6 @@
 """Multi-head attention over any score."""
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -125,6 +126,13 @@ class MultiHeadAttention(AttentionLayer):
     and at the start there; and in fully masked queries. Before Keras 3.15 also in the initial
     weights, which follow the paper's 2-D matrices here.
     """
+
+    # The names in the `.weights.h5` files of `keras.layers.GroupQueryAttention`, and of gates.
+    _query_dense = property(operator.attrgetter("query_dense"))
+    _key_dense = property(operator.attrgetter("key_dense"))
+    _value_dense = property(operator.attrgetter("value_dense"))
+    _gate_dense = property(operator.attrgetter("gate_dense"))
+    _output_dense = property(operator.attrgetter("output_dense"))
 
     def __init__(
         self,
