@@ -9,7 +9,7 @@ import pytest
 import tfattn
 from tests.helpers.blockwise import assert_close, call_of
 from tests.helpers.paths import PATHS, streaming
-from tests.helpers.tensors import as_tensor, tf
+from tests.helpers.tensors import BACKEND, as_tensor, tf
 from tfattn.core.engine import dense, dispatch, scope
 
 B, T, S, D = 2, 7, 11, 5
@@ -180,11 +180,15 @@ def test_path_scope_of_export_is_one_path_by_format(format, wanted, monkeypatch)
     def noted(self, filepath, format, verbose=None, input_signature=None):
         seen[type(self)] = scope.wanted(), input_signature
 
-    monkeypatch.setattr(keras.Model, "export", noted)
+    # Importing this package has put Keras's method into the scope of its format.
+    assert keras.Model.export.__wrapped__
+    monkeypatch.setattr(keras.Model, "export", scope.in_scope_of_format(noted))
+    plain = keras.Sequential([keras.Input((D,)), keras.layers.Dense(3)])
     regressor = tfattn.NadarayaWatsonRegressor(bandwidth=1.0)
     regressor.fit(QUERY[:, 0], QUERY[:, 1])
     language_model = tfattn.CausalLM(13, num_layers=1, width=6, num_heads=2, hidden_dim=5)
     with tfattn.path(wanted):
+        plain.export("file", format)
         language_model.export("file", format=format)
         if format == "litert":
             with pytest.raises(ValueError, match="float64, which LiteRT lacks"):
@@ -199,23 +203,28 @@ def test_path_scope_of_export_is_one_path_by_format(format, wanted, monkeypatch)
     assert (ids.shape, ids.dtype, ids.name) == ((None, None), "int32", "ids")
 
 
-def test_export_that_pytorch_lacks_is_refused_in_one_sentence(monkeypatch):
+@pytest.mark.parametrize(
+    "backend, raised, error, said",
+    [
+        ("torch", AttributeError("'tuple' has no 'shape'"), ValueError, "on PyTorch; for others"),
+        ("torch", RuntimeError("in the tracer"), ValueError, r"RuntimeError: in the tracer\)$"),
+        ("torch", ValueError("end with '.pt2'"), ValueError, "^end with '.pt2'$"),
+        ("torch", TypeError("an argument"), TypeError, "^an argument$"),
+        ("jax", AttributeError("'tuple' has no 'shape'"), AttributeError, "^'tuple' has no"),
+    ],
+)
+def test_export_that_pytorch_lacks_is_refused_in_one_sentence(
+    backend, raised, error, said, monkeypatch
+):
     def failing(*_, **__):
-        raise AttributeError("'tuple' object has no attribute 'shape'")
+        raise raised
 
     monkeypatch.setattr(keras.Model, "export", failing)
     model = tfattn.CausalLM(13, num_layers=1, width=6, num_heads=2, hidden_dim=5)
-    for backend, error, said in (
-        (
-            "torch",
-            ValueError,
-            "^export: `format` must be a format that Keras can export on PyTorch; for",
-        ),
-        ("jax", AttributeError, "^'tuple' object has no"),
-    ):
-        monkeypatch.setattr(keras.backend, "backend", lambda backend=backend: backend)
-        with pytest.raises(error, match=said):
-            model.export("file")
+    monkeypatch.setattr(keras.backend, "backend", lambda: backend)
+    with pytest.raises(error, match=said) as found:
+        model.export("file")
+    assert found.value is raised or found.value.__cause__ is raised
 
 
 def test_export_of_model_with_own_call_is_that_of_keras(monkeypatch):
@@ -231,6 +240,20 @@ def test_export_of_model_with_own_call_is_that_of_keras(monkeypatch):
     model.export("file")
     model.export("file", input_signature=["given"])
     assert seen == [None, ["given"]]
+
+
+@pytest.mark.skipif(BACKEND != "torch", reason="about tracing on PyTorch")
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore:.*torch.jit.*")
+def test_export_on_pytorch_from_placeholders_of_size_one_serves_any_length(taken):
+    import torch
+
+    def function(query, value):
+        return tfattn.attend(query, value, mask=tfattn.masks.causal())
+
+    traced = torch.jit.trace(function, (torch.ones(1, 1, D),) * 2, check_trace=False)
+    assert taken == ["dense"]
+    operands = [*map(as_tensor, (QUERY, VALUE))]
+    assert_close([traced(*operands)], [function(*operands)])
 
 
 @pytest.mark.parametrize("wrong", ["Dense", ["dense"], np.array(["dense"])])

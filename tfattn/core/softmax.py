@@ -137,7 +137,11 @@ def bounded(scores: Tensor) -> Tensor:
 
 
 def _softmax(scores: Tensor) -> Tensor:
-    if scores.shape[-1] == 1:
+    size = scores.shape[-1]
+    if size is not None and not isinstance(size, int):
+        # Any size may follow where PyTorch traces a placeholder of size 1 for a file.
+        return ops.exp(scores - ops.logsumexp(scores, axis=-1, keepdims=True))
+    if size == 1:
         # A single key gets all the weight. Keras warns about an axis of size 1. NaN stays NaN.
         return ops.exp(scores - scores)
     return ops.softmax(scores, axis=-1)

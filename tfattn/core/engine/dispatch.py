@@ -51,7 +51,9 @@ def streams(call: AttentionCall) -> bool | Tensor:
         return False
     path = scope.wanted() if path is None else path
     least = devices.entry(sizes.LEAST, call.query)
-    found = path == "streamed" if path else _has_kernel(call, least) or _is_long(call, least)
+    found: bool | Tensor = path == "streamed"
+    if path is None and not _is_exported():
+        found = _has_kernel(call, least) or _is_long(call, least)
     if found is False:
         return False
     if _has_tangents_in_graph(call):
@@ -72,6 +74,15 @@ def _is_abstract(call: AttentionCall) -> bool:
     if keras.backend.backend() == "jax":
         return not all(isinstance(size, int) for size in (*query.shape[1:], *key.shape[1:]))
     return keras.backend.backend() == "torch" and devices.kind(query) == "meta"
+
+
+def _is_exported() -> bool:
+    """Whether PyTorch traces the call for a file, which holds one path and no custom gradient."""
+    if keras.backend.backend() != "torch":
+        return False
+    import torch
+
+    return torch.jit.is_tracing() or torch.compiler.is_exporting()
 
 
 def _has_tangents_in_graph(call: AttentionCall) -> bool:

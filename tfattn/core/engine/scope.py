@@ -2,7 +2,8 @@
 
 import contextlib
 import contextvars
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
@@ -18,10 +19,13 @@ _open: contextvars.ContextVar[tuple["_Scope", ...]] = contextvars.ContextVar(
 
 
 def path(path: str | None) -> "_Scope":
-    """A scope in which all attention takes one path, for export formats that hold a single path.
+    """A scope in which all attention takes one path.
 
         with tfattn.path("dense"):
-            model.export("model.onnx", format="onnx")
+            archive.add_endpoint("serve", model.call, signature)
+
+    Formats such as ONNX and LiteRT hold a single path. `model.export` writes them in the dense path
+    by itself; other functions that trace a model for such a file belong in this scope.
 
     Every call in the scope takes this path, inside layers and models too, unless the call sets its
     own by `attend(path=...)` or `MultiHeadAttention(flash_attention=...)`. The innermost scope
@@ -74,25 +78,53 @@ def wanted() -> str | None:
     return _open.get()[-1].path if _open.get() else None
 
 
+def of_format(format: str) -> "_Scope":
+    """The scope of an export: a SavedModel may hold both paths, other formats the dense path unless
+    an open scope sets another.
+    """
+    return path(wanted() or (None if format == "tf_saved_model" else "dense"))
+
+
 @contextlib.contextmanager
 def export(format: str) -> Iterator[None]:
-    """The scope of a model's export: a SavedModel may hold both paths, other formats the dense path
-    unless an open scope sets another.
+    """`of_format`, for models of this package.
 
     Raises:
-        ValueError: an export on PyTorch raised an error other than `ImportError` and `OSError`.
+        ValueError: one of Keras's exporters failed on PyTorch, as many do; with its error as the
+            cause.
     """
-    with path(wanted() or (None if format == "tf_saved_model" else "dense")):
+    with of_format(format):
         try:
             yield
-        except Exception as error:
-            if keras.backend.backend() != "torch" or isinstance(error, ImportError | OSError):
+        # As PyTorch's exporters and Keras's raise within; wrong arguments, missing packages and
+        # files are errors of other classes.
+        except (RuntimeError, AttributeError) as error:
+            if keras.backend.backend() != "torch":
                 raise
-            expected = (
-                "be a format that Keras can export on PyTorch; for others save the model, and "
-                'load it with KERAS_BACKEND="tensorflow" and load_model(path, compile=False)'
-            )
-            _checks.fail("export", "format", expected, format)
+            reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+            raise ValueError(
+                "export: `format` must be a format that Keras can export on PyTorch; for others "
+                'save the model, and load it with KERAS_BACKEND="tensorflow" and '
+                f"load_model(path, compile=False). Received: format={format!r} ({reason})"
+            ) from error
+
+
+def in_scope_of_format(export: Callable[..., Any]) -> Callable[..., Any]:
+    """`keras.Model.export` in the scope of its format."""
+
+    @functools.wraps(export)
+    def wrapped(
+        self: keras.Model, filepath: Any, format: str = "tf_saved_model", *args: Any, **kwargs: Any
+    ) -> Any:
+        with of_format(format):
+            return export(self, filepath, format, *args, **kwargs)
+
+    return wrapped
+
+
+# A user's own models too hold attention, and a layer that is traced cannot know for which format:
+# only this method is told. The scope has no effect on layers of others.
+setattr(keras.Model, "export", in_scope_of_format(keras.Model.export))  # noqa: B010
 
 
 def checked(who: str, path: Any) -> str | None:
