@@ -182,6 +182,31 @@ def poison(folder):
     )
 
 
+INDEX = "model.safetensors.index.json"
+SHARDS = [f"model-0000{i}-of-00002.safetensors" for i in (1, 2)]
+
+
+def shard(again=False, **entries):
+    """Writes two shards in place of the file, the first tensor to both if `again`."""
+
+    def sharded(folder):
+        numpy = pytest.importorskip("safetensors.numpy")
+        state = numpy.load_file(folder / "model.safetensors")
+        names = {name: SHARDS[i % 2] for i, name in enumerate(state)}
+        for file in SHARDS:
+            own = {name: array for name, array in state.items() if names[name] == file}
+            twice = dict([next(iter(state.items()))]) if again else {}
+            numpy.save_file({**own, **twice}, folder / file)
+        write(folder, INDEX, {"metadata": {}, "weight_map": {**names, **entries}})
+        remove("model.safetensors")(folder)
+
+    return sharded
+
+
+def shard_and(damage):
+    return lambda folder: (shard()(folder), damage(folder))
+
+
 CONFIG, SETTINGS, TOKENS = "config.json", "generation_config.json", "tokenizer_config.json"
 DAMAGE = {
     "other end": (change(CONFIG, eos_token_id=5), "`eos_token_id` must be 0, as in vocab.json"),
@@ -194,6 +219,14 @@ DAMAGE = {
     "activations": (change(CONFIG, activation_function=["relu"]), "`activation_function` must be"),
     "no config": (remove(CONFIG), "`config.json` must be in the folder"),
     "no weights": (remove("model.safetensors"), "`model.safetensors` must be in the folder, or"),
+    "no shard": (shard_and(remove(SHARDS[1])), f"`{SHARDS[1]}` must be in the folder, as {INDEX}"),
+    "cut shard": (shard_and(cut(SHARDS[1])), f"`{SHARDS[1]}` must be a file of weights alone"),
+    "no tensor": (shard(more=SHARDS[0]), f"`{SHARDS[0]}` must have each tensor that {INDEX} lists"),
+    "a tensor twice": (shard(again=True), f"`{SHARDS[1]}` must have no tensor of another shard"),
+    "shard elsewhere": (shard(more="../a.bin"), f"`{INDEX}` must name files in the folder. Rec"),
+    "shard of Windows": (shard(more="..\\a"), f"`{INDEX}` must name files in the folder. Rec"),
+    "shard of no name": (shard(more=3), f"`{INDEX}` must name files in the folder. Received"),
+    "no map": (shard_and(fill(INDEX, b"{}")), f"`weight_map of {INDEX}` must be a dict"),
     "cut config": (cut(CONFIG), "`config.json` must contain a JSON object"),
     "a list": (fill(SETTINGS, b"[]"), "`generation_config.json` must contain a JSON object"),
     "deep": (fill("vocab.json", b"[" * 10**5), "`vocab.json` must contain a JSON object"),
@@ -224,6 +257,23 @@ DAMAGE = {
     ),
     "sampling": (change(TOKENS, sp_model_kwargs={"alpha": 1}), "`sp_model_kwargs` cannot be conv"),
 }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("file", ["safetensors", "bin"])
+def test_load_marian_reads_shards(folder, file):
+    wanted = load_marian(folder)[0].get_weights()
+    if file == "safetensors":
+        shard()(folder)
+    else:
+        torch = pytest.importorskip("torch")
+        state = from_numpy(torch, folder)
+        torch.save(state, folder / "pytorch_model-00001-of-00001.bin")
+        names = dict.fromkeys(state, "pytorch_model-00001-of-00001.bin")
+        write(folder, "pytorch_model.bin.index.json", {"weight_map": names})
+        remove("model.safetensors")(folder)
+    for one, other in zip(load_marian(folder)[0].get_weights(), wanted, strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.parametrize("case", DAMAGE)

@@ -4,7 +4,7 @@ import json
 import math
 import os
 from collections.abc import Mapping
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 from typing import Any
 
 import numpy as np
@@ -61,8 +61,8 @@ def load_marian(
     Args:
         folder: path of a folder with `config.json`, `source.spm`, `target.spm`, `vocab.json`
             (`target_vocab.json` too, for two vocabularies), and `model.safetensors` or
-            `pytorch_model.bin`, from which only weights are read. `generation_config.json` and
-            `tokenizer_config.json` may be missing.
+            `pytorch_model.bin`, each whole or in shards with its `.index.json`, from which only
+            weights are read. `generation_config.json` and `tokenizer_config.json` may be missing.
     Returns:
         The model, and the vocabularies of source and target. Ids are as in `from_marian`.
     Raises:
@@ -248,22 +248,50 @@ def _vocabulary(
 
 
 def _weights(folder: Path) -> dict[str, Any]:
-    safe, pickled = folder / "model.safetensors", folder / "pytorch_model.bin"
-    if not (safe.is_file() or pickled.is_file()):
-        expected = "be in the folder, or pytorch_model.bin"
-        _checks.fail(_WHO, safe.name, expected, str(folder), error=FileNotFoundError)
-    if safe.is_file():
+    for path in (folder / "model.safetensors", folder / "pytorch_model.bin"):
+        if path.is_file():
+            return _content(path)
+        if (folder / f"{path.name}.index.json").is_file():
+            return _sharded(folder, f"{path.name}.index.json")
+    expected = "be in the folder, or pytorch_model.bin, or the .index.json of one in shards"
+    _checks.fail(_WHO, "model.safetensors", expected, str(folder), error=FileNotFoundError)
+
+
+def _sharded(folder: Path, index: str) -> dict[str, Any]:
+    """The weights in the files that an index names."""
+    files: Any = _json(_WHO, folder, index).get("weight_map")
+    _checks.mapping(_WHO, f"weight_map of {index}", files)
+    state: dict[str, Any] = {}
+    for file in files.values():
+        if not isinstance(file, str) or PureWindowsPath(file).name != file:
+            _checks.fail(_WHO, index, "name files in the folder", file)
+        if not (folder / file).is_file():
+            expected = f"be in the folder, as {index} says"
+            _checks.fail(_WHO, file, expected, str(folder), error=FileNotFoundError)
+    for file in dict.fromkeys(files.values()):
+        found = _content(folder / file)
+        _checks.mapping(_WHO, file, found)
+        for name in found.keys() & state.keys():
+            _checks.fail(_WHO, file, "have no tensor of another shard", name)
+        state |= found
+    for name in files.keys() - state.keys():
+        _checks.fail(_WHO, files[name], f"have each tensor that {index} lists", f"no {name}")
+    return state
+
+
+def _content(path: Path) -> dict[str, Any]:
+    """The weights in a file."""
+    if path.suffix == ".safetensors":
         load = _optional.find("safetensors.numpy", "marian", _WHO).load_file
     else:
         try:
             import torch
         except ImportError:
-            raise ImportError(f"{_WHO} needs PyTorch for {pickled}: pip install torch") from None
+            raise ImportError(f"{_WHO} needs PyTorch for {path}: pip install torch") from None
 
         def load(path: Path) -> Any:
             return torch.load(path, map_location="cpu", weights_only=True)  # runs no code
 
-    path = safe if safe.is_file() else pickled
     try:
         return load(path)
     except Exception as error:  # each library raises its own
