@@ -58,10 +58,6 @@ def interruptible() -> Iterator[None]:
             raise KeyboardInterrupt
 
 
-def check_interrupt() -> None:
-    """Unused."""
-
-
 def _interrupt(*_: object) -> None:
     global _is_interrupted
     _is_interrupted = True
