@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import tfattn
-from tests.translator.command import OUT, translator
+from tests.translator.command import translator
 from tfattn import convert, data
 from tfattn.translator import arguments
 from tfattn.translator.folder import Folder, fingerprint
@@ -91,6 +91,6 @@ def test_export_missing_package_or_unfit_model_is_named(monkeypatch, refused, tm
     monkeypatch.setattr(convert, "to_onnx", to_onnx)
     said = refused("export", "--to", "onnx", folder=tmp_path)
     assert said == 'error: to_onnx needs onnx: pip install "tfattn[export]"'
-    said = refused("export", "--to", "litert", *OUT, folder=tmp_path)
+    said = refused("export", "--to", "litert", "--out", tmp_path, folder=tmp_path)
     assert "to_litert: `model` must be a Transformer" in said
     assert not list(tmp_path.rglob("model.tflite"))

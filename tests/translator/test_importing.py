@@ -84,9 +84,12 @@ def test_import_failed_can_be_repeated_and_a_run_is_not_written_over(
 
     published, said = imported / "published", "already contains a run. Use --out to choose another"
     assert said in refused("import", published, "--out", imported / "run", folder=tmp_path)
-    damaged = "load_marian: `config.json` must be in the folder."
-    assert damaged in refused("import", tmp_path, "--out", tmp_path / "new", folder=tmp_path)
-    assert list(tmp_path.iterdir()) == []
+    damaged = tmp_path / "damaged"
+    damaged.mkdir()
+    (damaged / "config.json").touch()
+    error = refused("import", damaged, "--out", tmp_path / "new", folder=tmp_path)
+    assert "`config.json` must contain a JSON object" in error
+    assert list(tmp_path.iterdir()) == [damaged]
     command = ("import", published, "--out", tmp_path / "run")
     with monkeypatch.context() as patch:
         patch.setattr(Folder, "save_model", full)
