@@ -82,7 +82,9 @@ def _is_exported() -> bool:
         return False
     import torch
 
-    return torch.jit.is_tracing() or torch.compiler.is_exporting()
+    jit: Any = torch.jit
+    is_exporting = getattr(torch.compiler, "is_exporting", bool)  # since PyTorch 2.7
+    return bool(jit.is_tracing() or is_exporting())
 
 
 def _has_tangents_in_graph(call: AttentionCall) -> bool:
