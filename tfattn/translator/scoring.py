@@ -31,14 +31,14 @@ def score_pairs(options: argparse.Namespace) -> None:
                 expected = "be a sentence, a tab and its translation"
                 raise ValueError(f"line {number} of {options.pairs} must {expected}")
             pairs.append((pair[0], pair[1]))
-    model, vocabularies = load_ensemble(options.ensemble or options.out)
-    for sentences, vocabulary in zip(zip(*pairs, strict=True), vocabularies, strict=False):
+    model, (source, target) = load_ensemble(options.ensemble or options.out)
+    for sentences, vocabulary in zip(zip(*pairs, strict=True), (source, target), strict=False):
         with lines.UnknownWords(vocabulary, raw=True) as unknown:
             for sentence in sentences:
                 unknown.add(sentence)
     try:
         with translating.without_warnings():
-            found = decoding.log_probabilities(model, pairs, *vocabularies)
+            found = decoding.log_probabilities(model, pairs, source, target)
         for log_probability in found:
             print(f"{log_probability:.4f}")
     except ValueError as error:
