@@ -69,6 +69,7 @@ SEARCHES = {"tree.greedy()": None, "new BeamSearch(tree, 5).run()": tfattn.BeamS
 WITHOUT_BEAMS = ("subwords", "characters")  # beams are of every model, and take seconds
 
 
+@pytest.mark.filterwarnings("ignore:translate. `source_vocabulary` lacks words")
 def test_page_computes_and_writes_what_its_model_does(exported, js):
     _, model, *words, texts = exported
     every = [*ODD, *texts]
@@ -175,6 +176,7 @@ def choose(page, name, label):
     group.locator("label", has=page.get_by_text(label, exact=True)).click()
 
 
+@pytest.mark.filterwarnings("ignore:translate. `source_vocabulary` lacks words")
 def test_page_translates_sentence_whole_by_keyboard_in_narrow_window(opened, model):
     page = opened(begin=False, width=390, height=844)
     text, notice = page.locator("#text"), page.locator("#notice")
