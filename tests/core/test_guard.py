@@ -3,12 +3,15 @@
 import numpy as np
 import pytest
 
-from tests.helpers.tensors import as_tensor, both_ways, numpy
+import tfattn
+from tests.helpers.tensors import BACKEND, as_tensor, both_ways, compiled, numpy
 from tfattn import attend, masks
 from tfattn.core import scores as score_functions
+from tfattn.core.engine import STREAMING_BACKENDS
 from tfattn.core.guard import guard, zero_hidden, zero_nonfinite_padding
 
 B, H, G, T, S, D, V = 2, 6, 3, 5, 7, 11, 13
+STREAMS = BACKEND in STREAMING_BACKENDS
 
 
 def tokens(heads, length, width, seed=1):
@@ -52,8 +55,8 @@ def guarded(heads, key, value, visible):
     """`guard` where the queries see by `visible` `(B, T, S)`, and what it was asked."""
     query, asked = tokens(None if heads is None else H, T, D, seed=2), []
 
-    def sees(broken):
-        asked.append(np.asarray(broken))
+    def sees(finite):
+        asked.append(~np.asarray(finite)[..., 0])
         if heads is None:
             return (visible & asked[0][:, None]).any(-1, keepdims=True)
         return (visible[:, None] & asked[0][:, :, None]).any(-1, keepdims=True)
@@ -77,7 +80,8 @@ def test_guard_broken_token_makes_queries_that_see_it_nan(which, broken, heads):
     )
     lost = np.zeros((B, S), bool)
     lost[0, 2] = True
-    np.testing.assert_array_equal(asked, lost if heads is None else lost[:, None])
+    lost = lost if heads is None else np.repeat(lost[:, None], H, axis=1)
+    np.testing.assert_array_equal(asked, lost)
     for new, old in ((new_key, key), (new_value, value)):
         assert np.all(new[0, ..., 2, :] == 0) and new.dtype == old.dtype
         np.testing.assert_array_equal(np.delete(new, 2, -2), np.delete(old, 2, -2))
@@ -93,18 +97,49 @@ def test_guard_broken_token_makes_queries_that_see_it_nan(which, broken, heads):
     assert kept.shape == key[..., :1].shape and kept.sum() == kept.size - kept[0, ..., 2, 0].size
 
 
-def test_guard_token_broken_in_one_head_makes_all_heads_nan():
+def test_guard_token_broken_in_one_head_makes_its_queries_alone_nan():
     key, value = tokens(G, S, D, 3), tokens(G, S, V, 4)
     key[0, 1, 2] = np.nan
     query, (new_query, new_key, new_value, _, kept), asked = guarded(
         G, key, value, np.ones((B, T, S), bool)
     )
-    assert asked.shape == (B, 1, S) and asked.sum() == 1 and asked[0, 0, 2]
-    assert np.isnan(new_query[0]).all() and np.isfinite(new_query[1]).all()
+    shared = [2, 3]  # the query heads of key head 1
+    assert asked.shape == (B, H, S) and asked.sum() == 2 and asked[0, shared, 2].all()
+    assert np.isnan(new_query[0, shared]).all() and np.isnan(new_query).sum() == 2 * T * D
     np.testing.assert_array_equal(new_key[0, [0, 2]], key[0, [0, 2]])
     np.testing.assert_array_equal(new_value[0, [0, 2]], value[0, [0, 2]])
     assert np.all(new_key[0, 1, 2] == 0) and np.all(new_value[0, 1, 2] == 0)
     assert not kept[0, 1, 2] and kept.sum() == kept.size - 1
+
+
+def test_attention_token_broken_in_one_head_breaks_no_other_under_any_mask():
+    query, key, value = tokens(H, S, D, 2), tokens(G, S, D, 3), tokens(G, S, V, 4)
+    earlier = np.tril(np.ones((B, H, S, S), bool))
+    rules = {
+        "none": None,
+        "causal": masks.causal(),
+        "padding": masks.padding([6, 5]),
+        "of each head": masks.explicit(earlier),
+        "queries": masks.explicit(np.arange(S)[:, None] > 1),  # (T, 1)
+    }
+    for which in (key, value):
+        clean, which[0, 1, 2, 0] = which[0, 1, 2, 0], np.nan
+        for path in ("dense", "streamed")[: 1 + STREAMS]:
+            for name, rule in rules.items():
+                call = compiled(
+                    lambda *x, rule=rule, path=path: attend(
+                        x[0], x[2], key=x[1], mask=rule, path=path
+                    )
+                )
+                output = numpy(call(*map(as_tensor, (query, key, value))))
+                broken = np.zeros((B, H, S), bool)
+                seen = (
+                    earlier[0, 0, :, 2] if name in ("causal", "of each head") else np.ones(S, bool)
+                )
+                seen = np.arange(S) > 1 if name == "queries" else seen
+                broken[0, [2, 3]] = seen
+                np.testing.assert_array_equal(np.isnan(output).any(-1), broken, f"{name} {path}")
+        which[0, 1, 2, 0] = clean
 
 
 @pytest.mark.parametrize("heads", [None, G], ids=["three axes", "four axes"])
@@ -152,3 +187,29 @@ def test_token_hidden_by_joined_masks_that_overflows_reaches_no_gradient(score, 
 
     for found, wanted in zip(gradients(3e38), gradients(0.0), strict=True):
         np.testing.assert_allclose(numpy(found), numpy(wanted), rtol=1e-5, atol=1e-6)
+
+
+LAYER_SCORES = {
+    "cosine": tfattn.CosineScore,
+    "normalized": tfattn.NormalizedDotProductScore,
+    "tricube": lambda: tfattn.KernelScore("tricube", bandwidth=3.0),
+}
+
+
+@pytest.mark.parametrize("score", LAYER_SCORES)
+def test_layer_token_hidden_by_joined_masks_is_zeroed_before_maps(score):
+    """Of the lengths and the causal mask, neither hides key 2 of the first row from all queries."""
+    rng = np.random.default_rng(8)
+    query, value = (rng.normal(size=(2, 3, 4)).astype("float32") for _ in range(2))
+    layer = tfattn.Attention(LAYER_SCORES[score]())
+    hiding = {"use_causal_mask": True, "valid_lens": np.array([[3, 3, 2], [3, 3, 3]])}
+
+    def gradients(number, path):
+        value[0, 2] = number
+        with tfattn.path(path):
+            output, found = both_ways(lambda q, v: layer(q, v, **hiding), [query, value])
+        return output, *found
+
+    for path in ("dense", "streamed")[: 1 + STREAMS]:
+        for found, wanted in zip(gradients(3e38, path), gradients(0.0, path), strict=True):
+            np.testing.assert_allclose(numpy(found), numpy(wanted), rtol=1e-5, atol=1e-6)

@@ -174,7 +174,14 @@ def test_mask_positions_line_up_at_the_end():
     np.testing.assert_array_equal(dense(masks.window(1), 5, 5), np.eye(5, dtype=bool))
 
 
-# Masks with exact hooks for the keys that no query sees, and that every query sees.
+class Lengths(masks.Mask):
+    """A length for each query, in a mask without hooks."""
+
+    def on(self, grid):
+        return grid.key_positions() < 1 + (5 * grid.query_rows() + 3) % 7
+
+
+# No query sees some of their keys at some lengths.
 EXACT = {
     "causal": masks.causal(),
     "not causal": ~masks.causal(),
@@ -191,6 +198,14 @@ EXACT = {
     "padding": masks.padding(np.array([3, 0])),
     "causal and padding": masks.causal() & masks.padding(np.array([3, 0])),
     "window and padding": masks.window(2) & masks.padding(np.array([4, 9])),
+    "lengths": Lengths(),
+    "causal and lengths": masks.causal() & Lengths(),
+    "a window, lengths and padding": masks.window(2) & Lengths() & masks.padding([2, 9]),
+    "lengths and the same keys in two ways": Lengths()
+    & ~(masks.padding([2, 1]) | ~masks.prefix(4)),
+    "not lengths, and chunks": masks.chunks(3) & ~Lengths(),
+    "not one of two": ~(masks.padding([2, 1]) | Lengths()),
+    "per head, and lengths": masks.per_head([masks.window(2), ~Lengths()], [1, 2]) & Lengths(),
     "per head": masks.per_head([masks.window(2), masks.chunks(2), masks.strided(5)]),
 }
 
@@ -204,31 +219,48 @@ def test_mask_seen_keys_are_exact_for_any_lengths(convert):
         for queries, keys in ((5, 7), (7, 5), (3, 11), (1, 7), (6, 6), (2, 1)):
             seen = spread(dense(mask, queries, keys), queries, keys)
             lengths = convert(queries), convert(keys)
-            some, common = hooks.seen_keys(mask, *lengths), hooks.common_keys(mask, *lengths)
+            some = hooks.seen_keys(mask, *lengths)
             some = np.ones((1, 1), bool) if some is None else some
             some = np.broadcast_to(some, (B, keys))
             np.testing.assert_array_equal(some, seen.any(axis=(1, 2)), err_msg=name)
-            if common is not None:
-                common = np.broadcast_to(common, (B, keys))
-                assert np.all(~common | seen.all(axis=(1, 2))), name
         for queries, keys in ((0, 0), (0, 3), (3, 0)):
-            for hook in (hooks.seen_keys, hooks.common_keys):
-                told = hook(mask, queries, keys)
-                assert told is None or told.shape[1] == keys
+            told = hooks.seen_keys(mask, queries, keys)
+            assert told is None or told.shape[1] == keys
 
 
-def test_mask_seen_keys_without_a_hidden_key_are_not_computed():
+def test_mask_seen_keys_of_long_matrix_are_taken_a_few_rows_at_a_time(monkeypatch):
+    asked = []
+
+    class Noted(Lengths):
+        def on(self, grid):
+            asked.append(grid.queries * grid.keys)
+            return super().on(grid)
+
+    monkeypatch.setattr(hooks, "_PAIRS", 20)
+    mask = masks.causal() & Noted()
+    seen = dense(mask, 11, 7).any(axis=0)
+    np.testing.assert_array_equal(hooks.seen_keys(mask, 11, 7), seen[None])
+    assert not seen.all() and max(asked[1:]) <= 20
+
+
+def test_mask_seen_keys_without_hidden_key_are_not_computed():
+    packed = masks.segments(PACKED)
     for mask in (masks.causal(), masks.window(2), masks.causal() & masks.window(2)):
         assert hooks.seen_keys(mask, S, S) is None
     assert hooks.seen_keys(masks.causal(), T, S) is None
-    assert hooks.seen_keys(masks.segments(PACKED), 5, 5) is None
+    assert hooks.seen_keys(packed, 5, 5) is hooks.seen_keys(masks.causal() & packed, 5, 5) is None
+
+
+def test_mask_seen_keys_of_causal_padding_are_those_of_padding_alone(monkeypatch):
+    monkeypatch.setattr(hooks, "seen_by_pairs", None)  # which would take T × S pairs
+    padding = masks.padding([3, 0])
+    for mask in (masks.causal() & padding, padding & (masks.segments(PACKED) & masks.causal())):
+        np.testing.assert_array_equal(hooks.seen_keys(mask, 5, 5), hooks.seen_keys(padding, 5, 5))
 
 
 def test_segments_seen_keys_leave_out_other_segments():
-    mask = masks.segments([[3, 4, 4]], [[1, 3, 3, 4, 7]])
-    np.testing.assert_array_equal(hooks.seen_keys(mask, 3, 5), [[False, True, True, True, False]])
-    mask = masks.segments([[3, 3]], [[1, 3, 4]])
-    np.testing.assert_array_equal(hooks.common_keys(mask, 2, 3), [[False, True, False]])
+    mask = masks.segments([[3, 5, 5]], [[1, 3, 4, 5, 7]])
+    np.testing.assert_array_equal(hooks.seen_keys(mask, 3, 5), [[False, True, False, True, False]])
 
 
 def test_mask_hooks_skip_what_they_can():
@@ -239,10 +271,6 @@ def test_mask_hooks_skip_what_they_can():
     assert hooks.is_relative(~local) and not hooks.is_relative(local | masks.prefix(1))
     # padding tells by tensors alone: the window's ints are left
     assert hooks.max_keys(masks.padding([3, 0]) & masks.window(2), grid) == 4
-    np.testing.assert_array_equal(
-        hooks.common_keys(masks.padding([3, 0]) & masks.prefix(2), T, S),
-        np.arange(S) < np.array([[2], [0]]),
-    )
 
 
 class Second(masks.causal):
@@ -280,8 +308,8 @@ def test_mask_hook_of_an_older_on_is_not_called():
         def on(self, grid):
             return super().on(grid) & (grid.query_rows() > 0)
 
-    assert hooks.seen_keys(Few([3, 0]), T, S) is None
-    assert hooks.common_keys(Few([3, 0]), T, S) is None
+    # Not by the older hook, which takes a length of 3 for the first query too.
+    np.testing.assert_array_equal(hooks.seen_keys(Few([3, 0]), 1, S), np.zeros((2, S), bool))
 
 
 HOOKS = hooks.__all__

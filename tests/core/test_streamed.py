@@ -151,6 +151,22 @@ def test_streamed_second_derivatives_equal_dense(score, mask, block, sums):
     assert_close(here, there, 1e-3)
 
 
+@pytest.mark.tensorflow
+def test_streamed_second_derivative_of_unknown_length_under_xla_names_dense_path():
+    @tensors.tf.function(jit_compile=True, input_signature=[tensors.tf.TensorSpec((1, None, 2))])
+    def second(x):
+        with tensors.tf.GradientTape() as outer:
+            outer.watch(x)
+            with tensors.tf.GradientTape() as tape:
+                tape.watch(x)
+                output = attend(x, x, path="streamed")
+            (first,) = tape.gradient(output, [x])
+        return outer.gradient(first, x)
+
+    with pytest.raises(ValueError, match=r"`path` must be 'dense' .* second derivatives under"):
+        second(np.ones((1, 4, 2), "float32"))
+
+
 @pytest.mark.slow
 def test_streamed_second_derivatives_in_graph_of_one_tensor_twice_equal_dense():
     rng = np.random.default_rng(47)

@@ -4,8 +4,8 @@ A weight of exactly 0 does not hide a value in a product, nor in its gradient: 0
 every path and every layer replaces tokens before they are multiplied:
 
     1. a token that no query may see becomes zeros;
-    2. a visible token that is not finite becomes zeros too, and each query that may see it becomes
-       NaN, as it would without a mask.
+    2. a visible token that is not finite becomes zeros too, and each query of its head that may see
+       it becomes NaN, as it would without a mask.
 """
 
 import functools
@@ -16,6 +16,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from tfattn.core import products
 from tfattn.core.engine import devices
 
 
@@ -78,14 +79,11 @@ def guard(query: Any, key: Any, value: Any, sees: Callable[[Any], Any]) -> Guard
 
     Args:
         query: `(B, T, D)` or `(B, H, T, D)`.   key, value: `(B, S, ...)` or `(B, G, S, ...)`.
-        sees: function of bool `(B, S)`, or `(B, 1, S)` with heads, the tokens that are not finite,
-            to bool `(..., T or 1, 1)`: the queries that may see one of them.
+        sees: function of bool `(B, S, 1)` or `(B, H, S, 1)`, the tokens that are finite, to bool
+            `(..., T or 1, 1)`: the queries that may see one of the others.
     """
     kept = ops.logical_and(_finite(key), _finite(value))  # (B, S, 1) or (B, G, S, 1)
-    nonfinite = ops.squeeze(ops.logical_not(kept), -1)
-    if len(nonfinite.shape) == 3:
-        nonfinite = ops.any(nonfinite, axis=1, keepdims=True)  # (B, 1, S)
-    poisoned = sees(nonfinite)
+    poisoned = sees(products.repeat_heads(kept, query))
     return Guarded(
         ops.where(poisoned, float("nan"), query),
         ops.where(kept, key, 0.0),

@@ -21,7 +21,8 @@ def run(
     if call.mask is not None:
         visible = pairs.with_heads(call.mask.dense(*call.lengths), call.rank)
 
-        def sees(nonfinite: Tensor) -> Tensor:
+        def sees(finite: Tensor) -> Tensor:
+            nonfinite = ops.squeeze(ops.logical_not(finite), -1)
             some = ops.logical_and(visible, ops.expand_dims(nonfinite, -2))
             return ops.any(some, axis=-1, keepdims=True)
 

@@ -116,7 +116,7 @@ def _computed(spec: _CallSpec, tensors: _Tensors) -> Tensor | tuple[Tensor, Tens
 
     if mask is not None:
         query, key, value, *_ = guard(
-            query, key, value, lambda nonfinite: _sees(spec, mask, query, nonfinite)
+            query, key, value, lambda finite: _sees(spec, mask, query, ops.logical_not(finite))
         )
     if spec.by_kernel:
         options = {"recompute": lambda *operands: by_blocks(*operands)[0]}
@@ -321,7 +321,7 @@ def _seen_in_row(call: _Call, i: Size) -> Callable[[Size], bool | Tensor]:
 
 
 def _sees(spec: _CallSpec, mask: Mask, query: Tensor, nonfinite: Tensor) -> Tensor:
-    """The queries that may see a `nonfinite` key `(B, S)` or `(B, 1, S)`: bool `(..., T, 1)`."""
+    """The queries that may see a `nonfinite` key `(..., S, 1)`: bool `(..., T, 1)`."""
     tiling = spec.tiling
 
     def rows() -> Tensor:
@@ -336,7 +336,7 @@ def _sees(spec: _CallSpec, mask: Mask, query: Tensor, nonfinite: Tensor) -> Tens
 
             return state, _each(tiling.columns, over_keys, nothing, blocks)[0]
 
-        blocks = _parts(tiling.split_keys(nonfinite[..., None]))  # (blocks, ..., s, 1)
+        blocks = _parts(tiling.split_keys(nonfinite))  # (blocks, ..., s, 1)
         return _merge(_each(tiling.rows, over_queries, (), ())[1], tiling.queries)
 
     nothing = ops.zeros((*query.shape[:-2], tiling.t, 1), "bool")

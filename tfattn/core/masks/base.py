@@ -43,6 +43,10 @@ class Mask(GridFunction):
     """
 
     is_relative: bool = False
+    # As hooks: whether all queries, and heads, see the same keys; whether a query sees the key of
+    # its own position.
+    _ignores_queries: bool = False
+    _sees_itself: bool = False
 
     def on(self, grid: Grid) -> Tensor:
         """Which pairs of `grid` may attend: bool, broadcastable to `(B, t, s)` or `(B, H, t, s)`.
@@ -83,18 +87,12 @@ class Mask(GridFunction):
         return None
 
     def seen_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
-        """Hook. The keys that some query may see: bool, broadcastable to `(B, S)`; None where the
-        mask cannot compute them cheaply.
+        """Hook. The keys that some query may see: bool, broadcastable to `(B, S)`; None where every
+        key is seen. Without the hook, `on` is evaluated once more, a part of the pairs at a time.
 
         A key that no query may see is padding. The result may name too many keys, never too few.
         """
-        return None
-
-    def common_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
-        """Hook. The keys that every query may see: bool, broadcastable to `(B, S)`; None where none
-        is known. The result may name too few keys, never too many.
-        """
-        return None
+        raise NotImplementedError
 
     def dense(self, num_queries: Size, num_keys: Size) -> Tensor:
         """The mask as a bool tensor, broadcastable to `(B, T, S)` or `(B, H, T, S)`."""

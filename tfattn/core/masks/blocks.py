@@ -85,14 +85,8 @@ class blocks(Mask):
         return ops.take(before, end) > ops.take(before, first)
 
     def seen_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
-        return self._over_queries(ops.any, num_keys)
-
-    def common_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
-        return self._over_queries(ops.all, num_keys)
-
-    def _over_queries(self, reduce: Callable[..., Tensor], num_keys: Size) -> Tensor:
         rank = len(self.plan.shape)
-        seen = reduce(self.plan, axis=(1, 2) if rank == 4 else rank - 2)  # (B, m) or (m,)
+        seen = ops.any(self.plan, axis=(1, 2) if rank == 4 else rank - 2)  # (B, m) or (m,)
         seen = ops.expand_dims(seen, 0) if rank == 2 else seen
         return ops.take(seen, ops.arange(num_keys, dtype="int32") // self.size, axis=1)  # (B, S)
 

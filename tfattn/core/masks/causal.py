@@ -5,7 +5,7 @@ from collections.abc import Hashable
 from tfattn._types import Size, Tensor
 from tfattn.core.masks.base import Mask, registered
 from tfattn.core.masks.grid import Grid
-from tfattn.core.masks.ranges import Range, by_distance
+from tfattn.core.masks.ranges import Range
 
 
 @registered
@@ -23,6 +23,7 @@ class causal(Mask):
     """
 
     is_relative = True
+    _sees_itself = True
 
     def on(self, grid: Grid) -> Tensor:
         return grid.key_positions() <= grid.query_positions()  # (t, s)
@@ -33,9 +34,8 @@ class causal(Mask):
     def full_bounds(self, grid: Grid) -> Range:
         return 0, grid.first_position() + 1
 
-    # No `seen_keys`: the last query sees all keys.
-    def common_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
-        return by_distance(self, num_queries, num_keys, every=True)
+    def seen_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
+        return None  # the last query sees all keys
 
     def flatten(self) -> tuple[tuple[Tensor, ...], Hashable]:
         return (), ()

@@ -33,6 +33,8 @@ class chunks(Mask):
     Llama 4 uses this mask in three of four layers.
     """
 
+    _sees_itself = True
+
     def __init__(self, size: int):
         self.size = _checks.positive_int("masks.chunks", "size", size)
 
@@ -52,9 +54,6 @@ class chunks(Mask):
         if no_more_keys(num_queries, num_keys):
             return None
         return in_range(hooks.key_bounds(self, Grid.whole(num_queries, num_keys)), num_keys)
-
-    def common_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
-        return in_range(hooks.full_bounds(self, Grid.whole(num_queries, num_keys)), num_keys)
 
     def flatten(self) -> tuple[tuple[Tensor, ...], Hashable]:
         return (), (self.size,)
@@ -86,6 +85,8 @@ class chunk_ends(Mask):
     Source: Child et al. 2019, arXiv:1904.10509, section 4.3.
     """
 
+    _ignores_queries = True
+
     def __init__(self, size: int, count: int = 1):
         self.size = _checks.positive_int("masks.chunk_ends", "size", size)
         self.count = _checks.positive_int("masks.chunk_ends", "count", count)
@@ -97,8 +98,6 @@ class chunk_ends(Mask):
 
     def seen_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
         return self._is_end(ops.arange(num_keys, dtype="int32")[None])  # (1, S)
-
-    common_keys = seen_keys
 
     def _is_end(self, positions: Tensor) -> Tensor:
         return positions % self.size >= self.size - self.count

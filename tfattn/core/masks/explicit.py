@@ -39,6 +39,11 @@ class explicit(Mask):
         refuse_symbols(who, argument, self.mask)
         pairs.check_shape(who, argument, self.mask.shape, shape)
 
+    @property
+    def _ignores_queries(self) -> bool:  # type: ignore[override]
+        shape = self.mask.shape
+        return shape[-2] == 1 and (len(shape) < 4 or shape[1] == 1)
+
     def on(self, grid: Grid) -> Tensor:
         return grid.columns_of(grid.rows_of(self._rows_of_the_batch(grid), -2), -1)
 
@@ -64,16 +69,10 @@ class explicit(Mask):
         return self.mask if len(self.mask.shape) == 2 else grid.batch_of(self.mask)
 
     def seen_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
-        return self._over_queries(ops.any)
-
-    def common_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
-        return self._over_queries(ops.all)
-
-    def _over_queries(self, reduce: Callable[..., Tensor]) -> Tensor:
-        keys = reduce(self.mask, axis=-2)  # (S,), (B, S) or (B, H, S)
+        keys = ops.any(self.mask, axis=-2)  # (S,), (B, S) or (B, H, S)
         if len(keys.shape) == 1:
             return ops.expand_dims(keys, 0)
-        return reduce(keys, axis=1) if len(keys.shape) == 3 else keys
+        return ops.any(keys, axis=1) if len(keys.shape) == 3 else keys
 
     def flatten(self) -> tuple[tuple[Tensor, ...], Hashable]:
         return (self.mask,), ()

@@ -6,6 +6,8 @@ directly. These functions call it; where a subclass has replaced `on` alone, the
 of `Mask`, which is right for any mask.
 """
 
+from keras import ops
+
 from tfattn._types import Size, Tensor
 from tfattn.core.masks import ranges
 from tfattn.core.masks.base import Mask
@@ -13,7 +15,6 @@ from tfattn.core.masks.grid import Grid
 from tfattn.core.masks.ranges import Range
 
 __all__ = [
-    "common_keys",
     "full_bounds",
     "is_relative",
     "key_bounds",
@@ -21,6 +22,16 @@ __all__ = [
     "seen_blocks",
     "seen_keys",
 ]
+
+
+def ignores_queries(mask: Mask) -> bool:
+    """Whether all queries, and all heads, see the same keys."""
+    return _or_defaults(mask, "_ignores_queries")._ignores_queries
+
+
+def sees_itself(mask: Mask) -> bool:
+    """Whether a query sees the key of its own position."""
+    return _or_defaults(mask, "_sees_itself")._sees_itself
 
 
 def is_relative(mask: Mask) -> bool:
@@ -57,13 +68,41 @@ def seen_blocks(mask: Mask, grid: Grid, columns: Size) -> Tensor | None:
 
 
 def seen_keys(mask: Mask, num_queries: Size, num_keys: Size) -> Tensor | None:
-    """The keys that some query may see: bool, broadcastable to `(B, S)`; None where unknown."""
-    return _or_defaults(mask, "seen_keys").seen_keys(num_queries, num_keys)
+    """The keys that some query may see: bool, broadcastable to `(B, S)`; None for every key."""
+    owner = _or_defaults(mask, "seen_keys")
+    if type(owner).seen_keys is not Mask.seen_keys:
+        return owner.seen_keys(num_queries, num_keys)
+    return seen_by_pairs(mask, num_queries, num_keys)
 
 
-def common_keys(mask: Mask, num_queries: Size, num_keys: Size) -> Tensor | None:
-    """The keys that every query may see: bool `(B, S)`, or None."""
-    return _or_defaults(mask, "common_keys").common_keys(num_queries, num_keys)
+# Pairs of a mask that are evaluated at once, and rows of them where the lengths are unknown.
+_PAIRS, _ROWS = 2**20, 64
+
+
+def seen_by_pairs(mask: Mask, num_queries: Size, num_keys: Size) -> Tensor:
+    """`seen_keys` of a mask without the hook: bool `(B or 1, S)`, from its pairs."""
+    if is_relative(mask):
+        return ranges.by_distance(mask, num_queries, num_keys)
+
+    def by_rows(start: Size, rows: Size) -> Tensor:
+        grid = Grid(num_queries, num_keys, start, 0, rows, num_keys)
+        pairs = ops.logical_and(mask.on(grid), grid.query_rows() < num_queries)
+        keys = ops.any(pairs, axis=-2)
+        keys = ops.any(keys, axis=1) if len(keys.shape) == 3 else keys
+        return ops.logical_and(keys, ops.ones((1, num_keys), "bool"))
+
+    if ignores_queries(mask):
+        return by_rows(0, 1)
+    is_known = isinstance(num_queries, int) and isinstance(num_keys, int)
+    if is_known and num_queries * num_keys <= _PAIRS:
+        return by_rows(0, num_queries)
+    rows = max(1, _PAIRS // num_keys) if is_known else _ROWS
+    return ops.fori_loop(
+        0,
+        -(-num_queries // rows),
+        lambda n, seen: ops.logical_or(seen, by_rows(n * rows, rows)),
+        by_rows(0, 0),
+    )
 
 
 _DEFAULTS = Mask()

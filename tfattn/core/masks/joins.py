@@ -72,7 +72,7 @@ class _Both(_Pair):
         return min(self._of_both(hooks.max_keys, grid))
 
     def seen_blocks(self, grid: Grid, columns: Size) -> Tensor | None:
-        return _known(ops.logical_and, *self._of_both(hooks.seen_blocks, grid, columns))
+        return _both(*self._of_both(hooks.seen_blocks, grid, columns))
 
     @property
     def _ignores_queries(self) -> bool:  # type: ignore[override]
@@ -97,10 +97,7 @@ class _Both(_Pair):
             others = []
         alone = [part for part in self._parts() if hooks.ignores_queries(part)] + others
         found += [hooks.seen_keys(part, *lengths) for part in alone]
-        return functools.reduce(functools.partial(_known, ops.logical_and), found, None)
-
-    def common_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
-        return if_both(ops.logical_and, *self._of_both(hooks.common_keys, num_queries, num_keys))
+        return functools.reduce(_both, found, None)
 
     def flatten(self) -> tuple[tuple[Mask, ...], Hashable]:
         return (self.left, self.right), ()
@@ -131,10 +128,7 @@ class _Either(_Pair):
         return any(self._of_both(hooks.sees_itself))
 
     def seen_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
-        return if_both(ops.logical_or, *self._of_both(hooks.seen_keys, num_queries, num_keys))
-
-    def common_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
-        return _known(ops.logical_or, *self._of_both(hooks.common_keys, num_queries, num_keys))
+        return either(*self._of_both(hooks.seen_keys, num_queries, num_keys))
 
     def flatten(self) -> tuple[tuple[Mask, ...], Hashable]:
         return (self.left, self.right), ()
@@ -170,10 +164,6 @@ class _Not(Mask):
         low, high = hooks.key_bounds(self.inner, grid)
         return ranges.longer((0, low), (high, grid.num_keys))
 
-    def common_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
-        seen = hooks.seen_keys(self.inner, num_queries, num_keys)
-        return None if seen is None else ops.logical_not(seen)
-
     def flatten(self) -> tuple[tuple[Mask, ...], Hashable]:
         return (self.inner,), ()
 
@@ -196,16 +186,16 @@ def seen_by_any(parts: Sequence[Mask], grid: Grid, columns: Size) -> Tensor | No
     return functools.reduce(ops.logical_or, found)
 
 
-def _known(join: Callable[..., Tensor], left: Tensor | None, right: Tensor | None) -> Tensor | None:
-    """The known sides, joined; None where neither is known."""
+def _both(left: Tensor | None, right: Tensor | None) -> Tensor | None:
+    """What both sides see; None is everything."""
     if left is None or right is None:
         return right if left is None else left
-    return join(left, right)
+    return ops.logical_and(left, right)
 
 
-def if_both(join: Callable[..., Any], left: Any, right: Any) -> Any:
-    """Both sides, joined; None where a side is unknown."""
-    return None if left is None or right is None else join(left, right)
+def either(left: Tensor | None, right: Tensor | None) -> Tensor | None:
+    """The keys that one side sees; None, which is every key, where a side is None."""
+    return None if left is None or right is None else ops.logical_or(left, right)
 
 
 OPERATORS["&"] = lambda left, right: _Both(as_mask(left), as_mask(right))

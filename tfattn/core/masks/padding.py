@@ -1,6 +1,6 @@
 """The first keys of each row are real, the other keys padding."""
 
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from typing import Any
 
 from keras import ops
@@ -44,6 +44,10 @@ class padding(Mask):
         _checks.broadcasts(who, argument, self.valid_lens.shape, target, "(B,) or (B, T)")
         pairs.check_lengths(who, argument, self.valid_lens, shape[-1])
 
+    @property
+    def _ignores_queries(self) -> bool:  # type: ignore[override]
+        return len(self.valid_lens.shape) == 1
+
     def on(self, grid: Grid) -> Tensor:
         return grid.key_positions() < self._lengths(grid)  # (B, 1 or t, s)
 
@@ -60,16 +64,10 @@ class padding(Mask):
         return 0, ranges.least(self._lengths(grid), grid.num_keys)
 
     def seen_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
-        return self._first_keys(ranges.greatest, 0, num_keys)
-
-    def common_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
-        return self._first_keys(ranges.least, num_keys, num_keys)
-
-    def _first_keys(self, reduce: Callable[..., Tensor], default: Size, num_keys: Size) -> Tensor:
         if len(self.valid_lens.shape) == 1:
             lengths = self.valid_lens[:, None]  # (B, 1)
         else:  # (B, 1); on PyTorch Keras returns (1, 1) without queries
-            lengths = reduce(self.valid_lens, default, axis=1)
+            lengths = ranges.greatest(self.valid_lens, axis=1)
         return ops.arange(num_keys, dtype="int32") < lengths  # (B, S)
 
     def flatten(self) -> tuple[tuple[Tensor, ...], Hashable]:

@@ -12,7 +12,7 @@ from tfattn.core import pairs
 from tfattn.core.masks import hooks, ranges
 from tfattn.core.masks.base import Mask, registered
 from tfattn.core.masks.grid import Grid
-from tfattn.core.masks.joins import as_mask, if_both, seen_by_any
+from tfattn.core.masks.joins import as_mask, either, seen_by_any
 from tfattn.core.masks.ranges import Range
 
 
@@ -88,18 +88,10 @@ class per_head(Mask):
         return seen_by_any(self.masks, grid, columns)
 
     def seen_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
-        return self._if_all(ops.logical_or, hooks.seen_keys, num_queries, num_keys)
-
-    def common_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
-        return self._if_all(ops.logical_and, hooks.common_keys, num_queries, num_keys)
+        return reduce(either, self._of_all(hooks.seen_keys, num_queries, num_keys))
 
     def _of_all(self, hook: Callable[..., Any], *args: Any) -> list[Any]:
         return [hook(mask, *args) for mask in self.masks]
-
-    def _if_all(
-        self, join: Callable[..., Any], hook: Callable[..., Any], *args: Any
-    ) -> Tensor | None:
-        return reduce(lambda left, right: if_both(join, left, right), self._of_all(hook, *args))
 
     def flatten(self) -> tuple[tuple[Mask, ...], Hashable]:
         return tuple(self.masks), tuple(self.heads)

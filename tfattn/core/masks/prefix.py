@@ -35,6 +35,8 @@ class prefix(Mask):
     Source: Raffel et al. 2020, arXiv:1910.10683, figure 3.
     """
 
+    _ignores_queries = True
+
     def __init__(self, length: Any):
         if not hasattr(length, "shape") and not isinstance(length, (list, tuple)):
             self.length = _checks.non_negative_int("masks.prefix", "length", length)
@@ -58,8 +60,6 @@ class prefix(Mask):
     def seen_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
         # (1 or B, S)
         return ops.arange(num_keys, dtype="int32")[None] < ops.reshape(self.length, (-1, 1))
-
-    common_keys = seen_keys
 
     def key_bounds(self, grid: Grid) -> Range:
         if isinstance(self.length, int):

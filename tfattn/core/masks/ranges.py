@@ -80,8 +80,8 @@ def complement(taken: Range, keys: Size) -> Range:
     return _choose(at_start, high, 0), _choose(at_end, low, keys)
 
 
-def by_distance(mask: Any, num_queries: Size, num_keys: Size, every: bool = False) -> Tensor:
-    """The keys that some query, or every query, sees under a relative mask: bool `(1, S)`.
+def by_distance(mask: Any, num_queries: Size, num_keys: Size) -> Tensor:
+    """The keys that some query sees under a relative mask: bool `(1, S)`.
 
     The distances of key s to the T queries are T neighbors in the row of all T + S − 1 distances,
     so differences of cumulative sums along the row count the queries that see the key.
@@ -90,8 +90,7 @@ def by_distance(mask: Any, num_queries: Size, num_keys: Size, every: bool = Fals
     row = Grid(num_queries, num_keys, num_queries - 1, 0, 1, num_queries + num_keys)
     seen = ops.cast(mask.on(row)[0], "int32")  # by distances from −(S − 1) to T
     before = ops.pad(ops.cumsum(seen), [[1, 0]])  # (T + S + 1,)
-    count = (before[num_queries:-1] - before[:num_keys])[None]  # (1, S)
-    return count == num_queries if every else count > 0
+    return (before[num_queries:-1] > before[:num_keys])[None]  # (1, S)
 
 
 def in_range(keys: Range, num_keys: Size) -> Tensor:

@@ -8,7 +8,7 @@ from keras import ops
 from tfattn import _checks
 from tfattn._types import Shape, Size, Tensor
 from tfattn.core import pairs
-from tfattn.core.masks import ranges
+from tfattn.core.masks import hooks, ranges
 from tfattn.core.masks.base import Mask, refuse_symbols, registered
 from tfattn.core.masks.grid import Grid
 from tfattn.core.masks.ranges import Range
@@ -105,13 +105,12 @@ class segments(Mask):
         seen = ops.all(self._shared(grid), axis=0)
         return ranges.first_run(ops.broadcast_to(seen, (grid.num_keys,)))
 
-    def seen_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
-        if self.key_segments is self.query_segments:
-            return None  # a token sees itself
-        return self._within(Grid.whole(num_queries, num_keys))
+    @property
+    def _sees_itself(self) -> bool:  # type: ignore[override]
+        return self.key_segments is self.query_segments
 
-    def common_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
-        return self._shared(Grid.whole(num_queries, num_keys))
+    def seen_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
+        return None if self._sees_itself else hooks.seen_by_pairs(self, num_queries, num_keys)
 
     def _within(self, grid: Grid) -> Tensor:
         """The keys whose id is between the least and the greatest of the queries, `(B, S)`."""

@@ -39,6 +39,7 @@ class strided(Mask):
     """
 
     is_relative = True
+    _sees_itself = True
 
     def __init__(self, step: int):
         self.step = _checks.positive_int("masks.strided", "step", step)
@@ -50,9 +51,6 @@ class strided(Mask):
         if no_more_keys(num_queries, num_keys):
             return None
         return by_distance(self, num_queries, num_keys)
-
-    def common_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
-        return by_distance(self, num_queries, num_keys, every=True)
 
     def flatten(self) -> tuple[tuple[Tensor, ...], Hashable]:
         return (), (self.step,)

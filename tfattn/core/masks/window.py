@@ -34,6 +34,7 @@ class window(Mask):
     """
 
     is_relative = True
+    _sees_itself = True
 
     def __init__(self, size: int):
         self.size = _checks.positive_int("masks.window", "size", size)
@@ -51,9 +52,6 @@ class window(Mask):
         if no_more_keys(num_queries, num_keys):
             return None
         return by_distance(self, num_queries, num_keys)
-
-    def common_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
-        return by_distance(self, num_queries, num_keys, every=True)
 
     def flatten(self) -> tuple[tuple[Tensor, ...], Hashable]:
         return (), (self.size,)

@@ -17,7 +17,7 @@ from tfattn.core.engine.tensorflow.block_bias import AnyBias, ArrayBias, BlockBi
 from tfattn.core.engine.tensorflow.block_scores import AnyScore, BlockScore, CappedProduct, Product
 from tfattn.core.engine.tensorflow.call_spec import Call, CallSpec
 from tfattn.core.engine.tensorflow.local import LocalPasses
-from tfattn.core.engine.tensorflow.loops import loop
+from tfattn.core.engine.tensorflow.loops import in_xla_context, loop
 from tfattn.core.engine.tensorflow.online_softmax import HIDDEN
 from tfattn.core.engine.tensorflow.passes import BlockwisePasses
 from tfattn.core.engine.tensorflow.tiling import Tiling
@@ -57,6 +57,7 @@ class Differentiated:
             @custom_gradient
             def vjp(*inputs: tf.Tensor) -> tuple[Any, Callable[..., Any]]:
                 def second_vjp(*grads: tf.Tensor) -> list[tf.Tensor | None]:
+                    _check_sizes_under_xla(*tensors[:2])
                     found = iter(backward_vjp(inputs, list(grads)))
                     return [next(found) if x.dtype.is_floating else None for x in inputs]
 
@@ -128,6 +129,16 @@ class Differentiated:
                     del _shared[next(iter(_shared))]  # the oldest; its callers keep a reference
                 _shared[kind] = tuple(map(compiled, functions))
             return _shared[kind]
+
+
+def _check_sizes_under_xla(query: tf.Tensor, key: tf.Tensor) -> None:
+    """Raises where XLA compiles, and would find no bound of the loops that are differentiated."""
+    if None in (*query.shape[:3], *key.shape[:3]) and in_xla_context():
+        expected = (
+            "be 'dense' (or `tfattn.path(\"dense\")` be open) for second derivatives under "
+            "`jit_compile=True` where a size is unknown when they are traced"
+        )
+        _checks.fail("attend", "path", expected, "streamed")
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -220,7 +231,7 @@ def _guarded(call: Call, tiling: Tiling) -> tuple[tf.Tensor, ...]:
     guarded = tf.cond(
         clean,
         lambda: (query, key, value, *unchanged),
-        lambda: tuple(guard(query, key, value, lambda nonfinite: _sees(mask, tiling, nonfinite))),
+        lambda: tuple(guard(query, key, value, lambda finite: _sees(mask, tiling, finite))),
     )
     return *guarded, clean
 
@@ -248,17 +259,18 @@ def _unguarded(
     return grad_query, grad_key, grad_value, *rest
 
 
-def _sees(mask: Mask, tiling: Tiling, nonfinite: tf.Tensor) -> tf.Tensor:
-    """The queries that may see a `nonfinite` `(B, 1, S)` key: `(B, H, T, 1)`, one row of blocks at
-    a time.
+def _sees(mask: Mask, tiling: Tiling, finite: tf.Tensor) -> tf.Tensor:
+    """The queries that may see a key that is not `finite`, `(B, H, S, 1)`: `(B, H, T, 1)`, one row
+    of blocks at a time.
     """
+    broken = ~finite[:, :, None, :, 0]  # (B, H, 1, S)
     heads, blocks = tiling.heads * tiling.head_steps, tiling.query_blocks
     chunks = tiling.batch // tiling.chunk
 
     def over_blocks(n: Size, seen: tf.TensorArray) -> tuple[tf.TensorArray]:
         grid = tiling.query_grid(n // blocks * tiling.head_steps, n % blocks)
         visible = pairs.with_heads(mask.on(grid), 4)  # (c or 1, H or 1, t or 1, S)
-        rows = tf.reduce_any(visible & grid.batch_of(nonfinite)[:, :, None], -1)
+        rows = tf.reduce_any(visible & grid.batch_of(broken), -1)
         return (seen.write(n, tf.broadcast_to(rows, [tiling.chunk, heads, tiling.rows])),)
 
     count = chunks * blocks

@@ -4,11 +4,17 @@ from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 
 from tfattn._types import Size
 
 # `(t, s)`, queries and keys of a block, in place of the measured sizes.
 Block = tuple[int, int] | None
+
+
+def in_xla_context() -> bool:
+    """Whether XLA compiles the graph that is being built."""
+    return GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
 
 
 def size(x: tf.Tensor, axis: int) -> Any:

@@ -5,7 +5,6 @@ from typing import Any
 
 import keras
 import tensorflow as tf
-from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 
 from tfattn.core import biases
 from tfattn.core.call import AttentionCall
@@ -15,7 +14,7 @@ from tfattn.core.engine.tensorflow.block_dropout import BlockDropout
 from tfattn.core.engine.tensorflow.call_spec import CallSpec
 from tfattn.core.engine.tensorflow.differentiation import Differentiated, compiled
 from tfattn.core.engine.tensorflow.lengths import check_lengths
-from tfattn.core.engine.tensorflow.loops import Block
+from tfattn.core.engine.tensorflow.loops import Block, in_xla_context
 from tfattn.core.scores import facts_of
 
 
@@ -73,7 +72,7 @@ def _stays_in_bfloat16(call: AttentionCall) -> bool:
     """
     is_product = facts_of(call.score).is_product and call.bias is None
     is_fast = is_product and devices.multiplies_bfloat16(call.query)
-    return is_fast and not GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
+    return is_fast and not in_xla_context()
 
 
 def choose(streams: tf.Tensor, dense: Callable[[], Any], streamed: Callable[[], Any]) -> Any:
