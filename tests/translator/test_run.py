@@ -144,7 +144,8 @@ def test_translate_in_a_process_writes_lines_and_one_error(folder, monkeypatch):
     asked = python(*command, folder=folder, text=text)
     first, second, _, rest = asked.stdout.split("\n")
     assert first and second == "" and rest == ""
-    (line,) = asked.stderr.splitlines()
+    note, line = asked.stderr.splitlines()
+    assert note.startswith("note: ") and "zebra" in note  # the vocabulary lacks it
     assert line.startswith("error: line 4: ") and "`sentence` must have spaces between wor" in line
     assert asked.returncode == 1
 
