@@ -266,8 +266,8 @@ def test_regression_repr_is_the_call_and_the_chosen_bandwidth():
     ):
         assert repr(model) == wanted
     model = KernelRegression(degree=1).fit(*line())
-    chosen = np.array(model.current_bandwidth()).round(4)
-    assert repr(model) == f"KernelRegression(degree=1)  # bandwidth {chosen}"
+    chosen = model.current_bandwidth()
+    assert repr(model) == f"KernelRegression(degree=1)  # bandwidth {chosen:.4g}"
     assert "  # bandwidth (array([[" in repr(
         KernelRegression(metric="full", categorical=[1]).fit(np.stack([X, X > 0.5], 1), X)
     )

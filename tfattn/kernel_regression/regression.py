@@ -160,9 +160,8 @@ class KernelRegression:
             return code
         with np.printoptions(precision=4):
             chosen = self.current_bandwidth()
-            return (
-                f"{code}  # bandwidth {chosen if isinstance(chosen, tuple) else np.array(chosen)}"
-            )
+            shown = f"{chosen:.4g}" if isinstance(chosen, float) else str(chosen)
+        return f"{code}  # bandwidth {shown}"
 
     @one_blas_thread
     def fit(
