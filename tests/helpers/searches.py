@@ -3,7 +3,6 @@ small models of words.
 """
 
 import contextlib
-from unittest import mock
 
 import numpy as np
 from keras import ops
@@ -11,7 +10,6 @@ from keras import ops
 import tfattn
 from tests.helpers.tensors import as_tensor, numpy, tf
 from tfattn import data
-from tfattn.decoding import rows
 
 BEGIN, END, PAD = 1, 2, 0
 IDS = {"begin_id": BEGIN, "end_id": END, "padding_id": PAD}
@@ -21,16 +19,11 @@ IDS = {"begin_id": BEGIN, "end_id": END, "padding_id": PAD}
 
 @contextlib.contextmanager
 def eagerly():
-    """TensorFlow runs a search step by step, which takes less than to compile it for one run.
-
-    Each `Past` is whole at once: with all shapes known, a Transformer refuses more tokens than its
-    caches have positions.
-    """
+    """TensorFlow runs a search step by step, which takes less than to compile it for one run."""
     if tf:
         tf.config.run_functions_eagerly(True)
     try:
-        with mock.patch.object(rows, "_STRIDE", 1024):
-            yield
+        yield
     finally:
         if tf:
             tf.config.run_functions_eagerly(False)

@@ -136,6 +136,9 @@ def _past_length(position: Tensor, length: int | Tensor) -> Tensor:
     """The length of a `Past` at `position`: the written positions and a few more."""
     import tensorflow as tf
 
+    if tf.executing_eagerly():
+        # With all sizes known, a step would refuse more tokens than a `Past` has positions.
+        return tf.convert_to_tensor(length)
     return tf.minimum(position // _STRIDE * _STRIDE + _STRIDE, length)
 
 
