@@ -275,8 +275,8 @@ def test_model_ids_with_fraction_are_refused_and_whole_floats_are_exact():
         lambda ids: model.decoder(ids=ids, memory=memory),
         language,
         lambda ids: language.encode(ids)["prompt"],
-        lambda ids: recurrent.encoder(ids),
-        lambda ids: recurrent.encode(ids)["memory"],
+        lambda ids: recurrent.encode(ids)["memory"],  # which builds the model
+        recurrent.encoder,
     ):
         wanted = numpy(call(ids))
         np.testing.assert_array_equal(numpy(call(ids.astype("float32"))), wanted)
