@@ -552,28 +552,6 @@ def typical_p(scores, mass):
     return only(scores, kept)
 
 
-def contains(written, phrase):
-    return any(ends_with(list(written[:end]), phrase) for end in range(len(written) + 1))
-
-
-def required_tokens(scores, written, phrases, limit, end):
-    """No end before all phrases are written, and no token after which they do not fit."""
-
-    def least(written):
-        missing = [tuple(phrase) for phrase in phrases if not contains(written, phrase)]
-        begun = [
-            max(n for n in range(len(phrase)) if ends_with(list(written), phrase[:n]))
-            for phrase in missing
-        ]
-        return sum(map(len, missing)) - max(begun, default=0)
-
-    if not least(written):
-        return scores
-    room = limit - len(written) - 2  # after the next token, without the end token
-    fitting = [token for token in range(len(scores)) if least([*written, token]) <= room]
-    return without(only(scores, fitting), [end])
-
-
 def coverage_penalty(weights, strength):
     """Wu et al. 2016, equation 14; weights `(T, S)` of T steps over the tokens of the source."""
     return strength * np.log(np.minimum(np.sum(weights, axis=0), 1.0)).sum()

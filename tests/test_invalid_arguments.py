@@ -24,7 +24,7 @@ from keras import ops
 
 import tfattn
 from tests.helpers.tensors import BACKEND, tf
-from tfattn import _checks, convert, data, interpret, kernels, masks, normalizers, plot, training
+from tfattn import _checks, convert, data, interpret, kernels, masks, normalizers, plot
 from tfattn.core import scores
 from tfattn.kernel_regression import KernelRegression
 
@@ -228,7 +228,7 @@ KINDS = {
         (SHARE.optional, "top_p"),
         (FLAG, "clean_up early_stopping scored"),
         (FLAG, "bidirectional box_sums interleaved jit_compile leave_one_out log_x log_y"),
-        (FLAG, "lowercase norm_first per_sentence pointed progress return_state return_trace"),
+        (FLAG, "lowercase norm_first pointed progress return_state"),
         (FLAG, "share_embeddings shard_vocabulary shared_bandwidth smooth tie_embeddings"),
         (FLAG, "trainable_bandwidth verbose"),
         (FLAG, "trainable_temperature truncate use_bias use_gate"),
@@ -257,7 +257,7 @@ KINDS = {
         (PAIRS_OF_TEXT, "pairs"),
         (
             PART,
-            "attention ax block diverse embedding epoch_counter feed_forward initial_state norm",
+            "attention ax block embedding epoch_counter feed_forward initial_state norm",
         ),
         (PART, "normalizer positions scaling score target_in tokenizer"),
         (OBJECT.of(keras.layers.GRUCell), "cell"),
@@ -341,7 +341,6 @@ ENCODED = {"max_length": SIZE.of(4).optional}
 BATCHES = {"max_length": SIZE.of(5).optional}
 SHORT_SEARCH = {"max_length": SIZE.of(3).optional}
 GREEDY = OBJECT.of(tfattn.GreedySearch()).optional
-STEPS = {"words": kind(["a", "b", "c"], *FUNCTIONS)}  # of a beam search that is drawn
 
 
 def kinds_of(call, given):
@@ -609,7 +608,6 @@ TABLE = [
     row("translate", search=GREEDY, **SHORT_SEARCH),
     row("decoding.translate_n_best", search=OBJECT.of(tfattn.BeamSearch(2)), **SHORT_SEARCH),
     row("decoding.log_probabilities", pairs=PAIRS_OF_TEXT.of(PAIRS, "[]")),
-    row("decoding.minimum_bayes_risk"),
     row("decoding.Ensemble"),
     row("translate_stream", sentence=TEXT.of("a bird"), search=GREEDY, **SHORT_SEARCH),
     # Data.
@@ -660,7 +658,6 @@ TABLE = [
     ),
     row("data.translation_batches", **BATCHES),
     row("data.token_batches", **BATCHES),
-    row("data.simcut_batches", seed=COUNT),
     # Weights from elsewhere.
     *[
         row(f"convert.{name}", layer=OBJECT.of(New(make)))
@@ -701,10 +698,7 @@ TABLE = [
             y_pred=kind(np.zeros((B, T, V), "float32"), *WIDE),
             sample_weight=kind(np.ones((B, T), "float32"), "None", *NUMBERS, "array of rank 1"),
         )
-        for cls in (
-            *(tfattn.MaskedCrossentropy, tfattn.MaskedAccuracy),
-            training.SimCutCrossentropy,
-        )
+        for cls in (tfattn.MaskedCrossentropy, tfattn.MaskedAccuracy)
     ],
     row("MaskedCrossentropy"),
     row("TransformerSchedule", scale=POSITIVE),
@@ -719,8 +713,6 @@ TABLE = [
         row_labels=LABELS,
         column_labels=LABELS,
     ),
-    row("plot.beam_tree", **STEPS),
-    row("plot.beam_viewer", title=TEXT, **STEPS),
     row("plot.mask_pictures", masks=kind([masks.causal()]), queries=SIZE, keys=SIZE.optional),
     row("plot.positions", table=kind(SQUARE[0], *ALONE, *WIDE, "booleans in its shape")),
     row(

@@ -4,9 +4,8 @@ import keras
 import numpy as np
 import pytest
 
-from tests.helpers.tensors import BACKEND, as_tensor, tf
+from tests.helpers.tensors import BACKEND, tf
 from tfattn import data
-from tfattn.training.simcut import has_duplicated_rows
 
 ROWS, LENGTH = 7, 3
 IDS = np.arange(1, ROWS * LENGTH + 1, dtype="int32").reshape(ROWS, LENGTH)
@@ -109,53 +108,3 @@ def test_shards_beyond_the_last_are_refused():
     said = "shard_batches: `shard` must be below `num_shards`=2. Received: shard=2"
     with pytest.raises(ValueError, match=said):
         data.shard_batches(Batches(TWO), 2, 2)
-
-
-WORDS = data.Vocabulary(["a", "b"])
-
-
-def repeated(batches):
-    return data.simcut_batches(batches, WORDS, WORDS, rate=0.5)
-
-
-FIVE = [("a b", "b"), ("b", "a a b"), ("a", "b b"), ("b b a", "a"), ("a a", "b a")]
-
-
-def batch_of_five(kind):
-    batches = data.translation_batches(FIVE, WORDS, WORDS, 5)
-    return (
-        Batches(list(batches.as_numpy_iterator())) if kind == "PyDataset" else batches.prefetch(1)
-    )
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("num_shards", "row_multiple"), [(3, 1), (2, 4)])
-@pytest.mark.parametrize("kind", KINDS)
-def test_paired_rows_stay_paired_over_all_shards(kind, num_shards, row_multiple):
-    def doubled():
-        batches = repeated(batch_of_five(kind))
-        return batches if kind == "PyDataset" else batches.prefetch(1)
-
-    shards = [
-        batches_of(data.shard_batches(doubled(), num_shards, shard, row_multiple))[0]
-        for shard in range(num_shards)
-    ]
-    (source, _), target = keras.tree.map_structure(lambda *parts: np.concatenate(parts), *shards)
-    [((whole, _), targets)] = batches_of(doubled())
-    half = len(target) // 2
-    assert has_duplicated_rows(as_tensor(target)) and half % (num_shards * row_multiple) == 0
-    for rows, wanted in ((source, whole), (target, targets)):
-        for part, copy in zip(np.split(rows, 2), np.split(wanted, 2), strict=True):
-            np.testing.assert_array_equal(part[:5], copy)
-            assert not part[5:].any()
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_rows_of_one_process_are_not_repeated(kind):
-    shards = data.shard_batches(batch_of_five(kind), 2, 0)
-    with pytest.raises(ValueError, match="must not be sharded yet: call `shard_batches` last"):
-        repeated(shards if kind == "PyDataset" else shards.take(1))
-
-
-def test_shards_of_sample_weights_of_none_stay_none():
-    assert data.shard_batches(Batches([(IDS, IDS[:, 0], None)]), 2, 1)[0][2] is None

@@ -78,9 +78,6 @@ def test_search_step_sees_what_is_written_and_padding_after_it():
 PLAIN = {
     "greedy": tfattn.GreedySearch(),
     "beams": lambda *of, **ids: tfattn.BeamSearch(num_beams=2)(*of, **ids).tokens[:, 0],
-    "diverse": lambda *of, **ids: tfattn.BeamSearch(
-        num_beams=2, diverse=decoding.DiverseBeams(2, 0.1)
-    )(*of, **ids).tokens[:, 0],
     "sample": tfattn.Sampling(temperature=0.01, seed=0),
     "stream": lambda step, state, _, length, **ids: np.pad(
         tokens := [*tfattn.GreedySearch().stream(step, state, length, **ids)],
@@ -160,17 +157,14 @@ def test_search_state_without_tensors_and_batch_size_of_a_tensor_are_fine():
                 rules.RepetitionPenalty(1.0 + number),
                 rules.TargetPrefix([number + 3, 3]),
                 rules.ForbiddenTokens([[3, number + 4], 6]),
-                rules.RequiredTokens([number + 3, [3, number + 3]]),
                 rules.MinLength(number),
                 rules.MinP(0.1 + 0.2 * number),
                 rules.TypicalP(1.0 - 0.2 * number),
             ],
         ),
-        lambda number: decoding.BeamSearch(
-            length_penalty=0.6 * number, diverse=decoding.DiverseBeams(2, 0.5 * number)
-        ),
+        lambda number: decoding.BeamSearch(length_penalty=0.6 * number),
     ],
-    ids=["sample with rules", "groups"],
+    ids=["sample with rules", "beams"],
 )
 def test_search_with_another_state_or_number_is_no_new_trace(make):
     calls = []

@@ -34,7 +34,6 @@ pytestmark = pytest.mark.usefixtures("dense_path")
 
 ROWS, LIMITS = 11, [9, 4, 7, 9, 5, 6, 8, 9, 9, 9, 9]
 PREFIXES = [[3] * (row % 2) + [4] * (row % 3) for row in range(ROWS)]
-WORDS = [[[3 + row % 4]] if row % 2 else [] for row in range(ROWS)]
 
 
 def of(oracle, *options):
@@ -63,14 +62,6 @@ RULES = {
     "min length": (rules.MinLength(3), of(reference.min_length, 3, END)),
     "min p": (rules.MinP(0.15), lambda s, *_: reference.min_p(s, 0.15)),
     "typical p": (rules.TypicalP(0.3), lambda s, *_: reference.typical_p(s, 0.3)),
-    "required": (
-        rules.RequiredTokens([4, [5, 3]]),
-        lambda s, w, limit, _: reference.required_tokens(s, w, [[4], [5, 3]], limit, END),
-    ),
-    "each its own required": (
-        rules.RequiredTokens(WORDS, per_sentence=True),
-        lambda s, w, limit, row: reference.required_tokens(s, w, WORDS[row], limit, END),
-    ),
 }
 # Joined in this order.
 TOGETHER = {
@@ -83,7 +74,7 @@ TOGETHER = {
         "min length",
         "min p",
     ],
-    "for each": ["prefixes", "each its own required", "repetition penalty", "no three twice"],
+    "for each": ["prefixes", "repetition penalty", "no three twice"],
 }
 DRAWS = np.random.default_rng(3).uniform(size=(ROWS, max(LIMITS)))
 
@@ -121,17 +112,11 @@ SEARCHES = {
         partial(decoding.PooledBeamSearch, 4, 2.0, True),
         by_pool(2.0, 4, True),
     ),
-    "groups": (partial(decoding.BeamSearch, 4, diverse=decoding.DiverseBeams(2, 1.0)), None),
 }
 
 
 def rules_of(names):
     return [RULES[name][0] for name in names]
-
-
-def without_required(names):
-    """By required tokens beams compete by their number, not by their score alone."""
-    return [name for name in names if "required" not in name]
 
 
 def by_oracle(names, row):
@@ -171,7 +156,7 @@ def draws(monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in SEARCHES if name != "groups"])
+@pytest.mark.parametrize("name", SEARCHES)
 @eagerly()
 def test_search_with_rules_finds_what_its_oracle_finds(name, draws):
     """At once, and as a stream of the tokens of one row."""
@@ -180,8 +165,6 @@ def test_search_with_rules_finds_what_its_oracle_finds(name, draws):
     cases = {"none": (0.3, 6.0)[place % 2], "for all": 1.5, "for each": 2.0}
     for together, scale in cases.items():
         names = TOGETHER[together]
-        if name not in ("greedy", "sampling"):
-            names = without_required(names)
         search = make(rules=rules_of(names))
         limits = LIMITS if names else [*range(1, 10), 9, 9]
         table = circular(place, scale) if names else tables(place, ROWS, 7, scale)
@@ -207,7 +190,6 @@ def test_search_with_rules_finds_what_its_oracle_finds(name, draws):
         ("sampling", []),
         ("beams by mean", TOGETHER["for each"]),
         ("pool", []),
-        ("groups", []),
     ],
 )
 def test_search_is_the_same_step_by_step_compiled_and_under_xla(name, names, draws):
@@ -378,11 +360,9 @@ def test_translate_names_the_sentence_that_rules_leave_nothing_to_write():
         (lambda: rules.ForbiddenTokens([-1]), "tokens", "hold ids of at least 0"),
         (lambda: rules.ForbiddenTokens([1.5]), "tokens", "hold integers"),
         (lambda: rules.TargetPrefix([[3], ["a"]]), "tokens", "hold integers"),
-        (lambda: rules.RequiredTokens([3], per_sentence=True), "tokens", "hold ids, or seq"),
         # At a call.
         (lambda: rules.ForbiddenTokens([3, [4, 7]]), "tokens", OUTSIDE),
         (lambda: rules.TargetPrefix([7, 4]), "tokens", OUTSIDE),
-        (lambda: rules.RequiredTokens([[4, 7]]), "tokens", OUTSIDE),
         (lambda: rules.MinLength, "rules", "hold rules of `tfattn.rules`"),
         (lambda: rules.CoveragePenalty(0.2), "rules", "hold no rule for `BeamSearch` alone"),
         (lambda: rules.TargetPrefix([[3]]), "rules", "have a row for each .*`batch_size`=2"),

@@ -26,7 +26,6 @@ RULES = [
     rules.NoRepeatNgrams(3),
     rules.ForbiddenTokens([0, [5, 5]]),
     rules.TargetPrefix([[5], [], [6, 4]]),
-    rules.RequiredTokens([[], [4, [5, 6]], [3]], per_sentence=True),
     rules.MinLength(3),
     rules.MinP(0.1),
     rules.TypicalP(0.9),
@@ -35,10 +34,7 @@ SEARCHES = {
     "greedy": decoding.GreedySearch(RULES),
     "sample": decoding.Sampling(0.7, top_k=5, top_p=0.9, seed=3, rules=RULES[:3]),
     "generator": decoding.Sampling(seed=keras.random.SeedGenerator(5)),
-    "beams": decoding.BeamSearch(
-        *(5, 0.6, 2), rules=[rules.TargetPrefix([5]), rules.RequiredTokens([4, [5, 6]])]
-    ),
-    "groups": decoding.BeamSearch(4, diverse=decoding.DiverseBeams(2, 0.3), return_trace=True),
+    "beams": decoding.BeamSearch(*(5, 0.6, 2), rules=[rules.TargetPrefix([5])]),
     "pooled": decoding.PooledBeamSearch(3, rules=RULES[:3]),
     "coverage": decoding.BeamSearch(rules=[rules.CoveragePenalty(0.2)]),
 }

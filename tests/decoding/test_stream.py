@@ -28,22 +28,6 @@ from tfattn.decoding.run import Run
 
 pytestmark = pytest.mark.usefixtures("dense_path")
 
-GROUPS = decoding.BeamSearch(num_beams=4, diverse=decoding.DiverseBeams(2))
-WITH_REQUIRED = decoding.BeamSearch(
-    num_beams=5,
-    rules=[rules.NoRepeatNgrams(2), rules.RequiredTokens([5, [3, 4]]), rules.MinLength(4)],
-)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("search", [GROUPS, WITH_REQUIRED], ids=["groups", "required"])
-@eagerly()
-def test_stream_of_beams_that_compete_in_groups_has_the_tokens_of_the_search(search):
-    """For all other searches see `test_rules.py`."""
-    table = tables(1, batch=1, size=7, scale=3.0)
-    wanted = tokens_of_best(search(trigram, table, 1, 11, **IDS))
-    assert list(search.stream(reading, reading_state(table, 11), 11, steps=3, **IDS)) == wanted
-
 
 @needs_compiling
 @pytest.mark.slow

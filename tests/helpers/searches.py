@@ -83,8 +83,6 @@ def beams_in_python(
     limit,
     penalty=1.0,
     num_beams=None,
-    groups=1,
-    strength=0.0,
     adjusted=no_rule,
     at_end=lambda tokens: 0.0,
 ):
@@ -93,30 +91,22 @@ def beams_in_python(
     Without `num_beams`, of all that can be written; with one, greedy search. `at_end` is what the
     score of (begin token, tokens) gets when it ends.
     """
-    each = num_beams and num_beams // groups
-    beams = [[((BEGIN,), 0.0)] for _ in range(groups)]
+    beams = [((BEGIN,), 0.0)]
 
     def score(tokens, total):
         has_ended = tokens[-1] == END or len(tokens) > limit
         return total / max(len(tokens) - 1, 1) ** penalty + (at_end(tokens) if has_ended else 0.0)
 
-    for length in range(1, limit + 1):
-        used = np.zeros(table.shape[-1])
-        for number, group in enumerate(beams):
-            candidates = []  # (rank, tokens, sum)
-            for tokens, total in group:
-                if tokens[-1] == END:
-                    candidates.append((score(tokens, total), tokens, total))
-                    continue
-                for token, gain in gains_after(table, tokens, limit, adjusted).items():
-                    longer, more = (*tokens, token), total + gain
-                    candidates.append((score(longer, more - strength * used[token]), longer, more))
-            best = sorted(candidates, key=lambda one: one[0], reverse=True)[:each]
-            beams[number] = [(tokens, total) for _, tokens, total in best]
-            for _, tokens, _ in best:
-                used[tokens[-1]] += len(tokens) == length + 1
-    found = [(score(tokens, total), tokens[1:]) for group in beams for tokens, total in group]
-    return sorted(found, key=lambda one: one[0], reverse=True)
+    for _ in range(limit):
+        candidates = []
+        for tokens, total in beams:
+            if tokens[-1] == END:
+                candidates.append((tokens, total))
+                continue
+            for token, gain in gains_after(table, tokens, limit, adjusted).items():
+                candidates.append(((*tokens, token), total + gain))
+        beams = sorted(candidates, key=lambda each: score(*each), reverse=True)[:num_beams]
+    return [(score(tokens, total), tokens[1:]) for tokens, total in beams]
 
 
 def pooled_in_python(table, limit, penalty, num_beams, early_stopping=False, adjusted=no_rule):

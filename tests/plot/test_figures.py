@@ -1,21 +1,16 @@
 """Figures: what is on them, and that they belong to the caller alone."""
 
 import inspect
-import json
-import re
 import sys
 import types
 
-import keras
 import matplotlib.colors
 import matplotlib.pyplot
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
-from matplotlib.patches import FancyBboxPatch, PathPatch
 from matplotlib.text import Text
 
-import tfattn
 from tfattn import masks, plot
 
 WORDS = ["the", "small", "cat", "sleeps", "."]
@@ -220,128 +215,12 @@ def test_loss_curve_of_a_sequence_has_no_legend_and_of_one_epoch_is_a_dot():
     assert all(float(tick).is_integer() for tick in axes.get_xticks())
 
 
-# Beams.
-
-
-# Three steps of three beams: a, b, c; then ab.. and so on. "a </s>" ends at step 2 and is the best.
-TRACE = types.SimpleNamespace(
-    tokens=np.array([[[2, 3, 4], [3, 4, 1], [0, 1, 0]]]),
-    parents=np.array([[[0, 0, 0], [1, 0, 0], [2, 0, 0]]]),
-    scores=np.array([[[-0.5, -0.6, -2.0], [-0.7, -0.8, -0.9], [-0.9, -1.0, -np.inf]]]),
-    ended=np.array([[[0, 0, 0], [0, 0, 1], [1, 1, 0]]], bool),
-    died=np.array([[[0, 0, 0], [0, 0, 1], [0, 1, 0]]], bool),
-    candidate_tokens=np.array([[[2, 3, 4, 1], [4, 1, 3, 2], [2, 1, 4, 2]]]),
-    candidate_parents=np.array([[[0, 0, 0, 0], [0, 0, 1, 2], [1, 0, 2, 0]]]),
-    candidate_scores=np.array(
-        [[[-0.5, -0.6, -2.0, -3.0], [-0.8, -0.9, -0.7, -np.inf], [-1.5, -1.0, -0.9, -1.25]]]
-    ),
-    kept=np.array([[[1, 1, 1, 0], [1, 1, 1, 0], [0, 1, 1, 0]]], bool),
-)
-
-
-def boxes_of(axes):
-    """From what is written in a box to its color."""
-    boxes = [patch for patch in axes.patches if isinstance(patch, FancyBboxPatch)]
-    written = [text for text in axes.texts if text.get_zorder() == 4]
-    pairs = zip(written[::2], written[1::2], strict=True)
-    return [
-        (word.get_text(), score.get_text(), matplotlib.colors.to_hex(box.get_edgecolor()))
-        for (word, score), box in zip(pairs, boxes, strict=True)
-    ]
-
-
-def test_a_tree_has_a_box_for_each_token_and_the_best_way_in_orange():
-    axes = plot.beam_tree(TRACE, LETTERS, left_out=1).axes[0]
-    minus, orange, blue, gray = "\N{MINUS SIGN}", "#d55e00", "#0072b2", "#9e9e9e"
-    assert boxes_of(axes) == [
-        ("a", f"{minus}0.50", orange),
-        ("b", f"{minus}0.60", blue),
-        ("c", f"{minus}2.00", gray),
-        ("b", f"{minus}0.70", blue),
-        ("c", f"{minus}0.80", gray),
-        ("</s>", f"{minus}0.90", orange),
-        # The best result had ended before, and is a line alone.
-        ("</s>", f"{minus}1.00", blue),
-    ]
-    faint = [text.get_text() for text in axes.texts if text.get_zorder() != 4]
-    assert faint == [
-        *["begin", "left out", "step 1", f"</s> {minus}3.00"],
-        *["step 2", "step 3", f"a {minus}1.25"],
-    ]
-    lines = [patch for patch in axes.patches if isinstance(patch, PathPatch)]
-    assert len(lines) == 8 and [line.get_linestyle() for line in lines].count(":") == 1
-
-
-def test_words_of_a_tree_may_come_from_a_function_and_be_no_formula(tmp_path):
-    figure = plot.beam_tree(TRACE, lambda token: "$" * (token + 1))
-    figure.savefig(tmp_path / "figure.png")
-    assert boxes_of(figure.axes[0])[0][0] == "$$$"
-
-
-def steps_of(page):
-    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page.page)
-    return json.loads(found[1])
-
-
-@pytest.mark.slow
-def test_a_line_goes_on_from_its_beam_where_some_beams_do_not_exist():
-    """Two groups with one prefix: of four beams only the first of each group exists at first."""
-    odds = np.log([[0.01, 0.01, 0.01, 0.07, 0.4, 0.3, 0.2]]).astype("float32")
-
-    def step(tokens, position, state):
-        return keras.ops.take(odds, 0 * tokens[:, 0], axis=0), state
-
-    found = tfattn.BeamSearch(
-        num_beams=4,
-        rules=[tfattn.rules.TargetPrefix([5])],
-        diverse=tfattn.decoding.DiverseBeams(2),
-        return_trace=True,
-    )(step, (), 1, 3)
-    assert np.isinf(found.trace.scores[0, 0]).tolist() == [False, True, False, True]
-    words = ["<pad>", "<unk>", "<bos>", "</s>", "a", "b", "c"]
-    first, second, _ = steps_of(plot.beam_viewer(found.trace, words))
-    assert [beam["word"] for beam in first["beams"]] == ["b", "b"]
-    assert [beam["parent"] for beam in second["beams"]] == [0, 0, 1, 1]
-    assert {beam["parent"] for beam in second["others"]} <= {0, 1}
-    plot.beam_tree(found.trace, words)
-
-
-def test_a_page_of_beams_holds_what_the_tree_shows_and_no_word_ends_its_data():
-    words = [*LETTERS[:2], "</script>", "b & c", "\u732b"]
-    page = plot.beam_viewer(TRACE, words, title="<Beams>")
-    steps = steps_of(page)
-    assert [[beam["word"] for beam in step["beams"]] for step in steps] == [
-        ["</script>", "b & c", "\u732b"],
-        ["b & c", "\u732b", "</s>"],
-        ["", "</s>"],
-    ]
-    assert [beam["best"] for step in steps for beam in step["beams"]].count(True) == 3
-    assert "&lt;Beams&gt;" in page.page and 'title="Beam viewer"' in page._repr_html_()
-
-
-def test_a_candidate_left_out_of_what_ended_steps_before_is_the_end():
-    ended = np.array([[[1, 0], [1, 0], [1, 0]]], bool)
-    arrays = {
-        "tokens": np.array([[[1, 2], [0, 3], [0, 4]]]),
-        "parents": np.array([[[0, 0], [0, 1], [0, 1]]]),
-        "scores": np.array([[[-0.5, -0.6], [-0.5, -0.7], [-np.inf, -0.8]]]),
-    }
-    candidates = {f"candidate_{name}": array for name, array in arrays.items()}
-    candidates["candidate_scores"] = np.full((1, 3, 2), -0.9)
-    trace = types.SimpleNamespace(
-        **arrays, **candidates, ended=ended, died=np.zeros_like(ended), kept=~ended
-    )
-    last = steps_of(plot.beam_viewer(trace, LETTERS))[-1]
-    assert [candidate["word"] for candidate in last["others"]] == ["</s>"]
-
-
 # Every figure.
 
 
 NAMES = {"x_label": "x", "y_label": "y"}
 DRAWINGS = {
     "bars": {"labels": WORDS, "series": weights(5), **NAMES},
-    "beam_tree": {"trace": TRACE, "words": LETTERS},
     "curves": {"x": X, "series": {"line": X, "square": X**2}, **NAMES},
     "flow": {"weights": weights(2, 5), "row_labels": ["un", "chat"], "column_labels": WORDS},
     "head_grid": {"weights": weights(2, 3, 2, 5)},
@@ -352,7 +231,7 @@ DRAWINGS = {
     "regression_fit": {"x": X, "y": X, "queries": QUERIES, "predictions": QUERIES},
     "surface": {"x": range(5), "y": range(3), "heights": weights(3, 5)},
 }
-PAGES = {"Viewer", "beam_viewer", "viewer"}  # HTML, without matplotlib
+PAGES = {"Viewer", "viewer"}  # HTML, without matplotlib
 MANY = {"head_grid", "mask_pictures", "positions"}  # make axes of their own
 
 
@@ -428,8 +307,6 @@ REFUSED = [
         {"series": {"b": [1] * 5, "c": [1, 2]}},
         "`series` must hold one number per label, 5",
     ),
-    ("beam_tree", {"words": LETTERS[:3]}, "`words` must have a word for each token, including 3"),
-    ("beam_tree", {"row": 1}, "`row` must be below the batch size of `trace`, 1"),
     ("curves", {"series": {"a": [1.0]}}, "`series` must be as long as `x`, 7"),
     (
         "curves",

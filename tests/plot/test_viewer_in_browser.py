@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from tests.helpers.browser import until
-from tests.plot.test_figures import TRACE
 from tests.plot.test_viewer import HOSTILE, SOURCE, TARGET, H, S, T, transformer
 from tfattn import plot
 
@@ -279,42 +278,3 @@ def test_viewer_in_a_frame_works_and_tells_the_page_around_its_height(opened):
     inside = page.frame_locator("iframe")
     inside.locator("#queries .word").nth(1).hover()
     assert inside.locator("#question").inner_text() == "“chat” attends to"
-
-
-# The page of beams.
-
-
-def beams(opened, width):
-    words = ["<pad>", "</s>", HOSTILE[0], "鸟", "c"]
-    page = opened(plot.beam_viewer(TRACE, words), width=width)
-    assert page.evaluate("document.documentElement.scrollWidth") <= width  # it scrolls down alone
-    return page
-
-
-def test_beams_go_step_by_step_and_show_no_later_step(opened):
-    page = beams(opened, width=320)
-    assert page.locator("#count").text_content() == "Step 3 of 3"
-    assert page.locator("svg .beam").count() == 7 and page.locator("svg .beam.best").count() == 2
-    page.get_by_role("button", name="Back").click()
-    page.get_by_role("button", name="Back").click()
-    assert page.locator("svg .beam").count() == 3
-    # That one of them dies, and which is the best, is not known at the first step.
-    assert page.locator("svg .died, svg .best").count() == 0
-    assert page.get_by_role("button", name="Back").is_disabled()
-    page.get_by_role("slider").fill("2")
-    assert page.locator("#count").text_content() == "Step 2 of 3"
-    listed = page.locator("#candidates li").all_text_contents()
-    assert listed == ["鸟 鸟−0.70", f"{HOSTILE[0]} c−0.80", f"{HOSTILE[0]} </s>−0.90"]
-
-
-def test_a_beam_that_is_pointed_at_shows_its_text_and_its_way(opened):
-    page = beams(opened, width=1280)
-    text = page.locator("#text")
-    assert text.text_content() == "Point at a beam to show its text."
-    page.locator("svg .beam").nth(3).hover()
-    assert text.text_content() == "鸟 鸟  (−0.70)"
-    assert page.locator("svg .beam.way").count() == 2
-    page.locator("svg .beam").nth(1).focus()
-    page.keyboard.press("Enter")
-    page.mouse.move(1, 1)
-    assert text.text_content() == "鸟  (−0.60)"

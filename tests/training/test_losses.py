@@ -271,7 +271,6 @@ LOSS = {"label_smoothing": 0.3, "padding_id": 2, "reduction": "sum"}
 SCHEDULE = tfattn.TransformerSchedule(width=5, warmup_steps=3)
 PARTS = [
     (tfattn.MaskedCrossentropy, LOSS),
-    (training.SimCutCrossentropy, {"weight": 2.0, **LOSS}),
     (tfattn.MaskedAccuracy, {"padding_id": 2, "name": "accuracy"}),
     (training.TokenLoss, {"loss": tfattn.MaskedCrossentropy(**LOSS), "name": "mine"}),
     (tfattn.TransformerSchedule, {"width": 5, "warmup_steps": 3, "scale": 2.0}),

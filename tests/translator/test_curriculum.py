@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tfattn
-from tfattn import data, training
+from tfattn import data
 from tfattn.translator import curriculum
 from tfattn.translator.presets import Phase
 
@@ -22,9 +22,12 @@ SENTENCES = [sentence for pair in PAIRS for sentence in pair]
         ((Phase("plain", 5, 0.01),), []),
         ((Phase("plain", 5, 0.01, cooldown=2),), [(17, 29)]),
         ((Phase("plain", 5, 0.01, cooldown=9),), [(0, 29)]),
-        ((Phase("plain", 4, 0.01), Phase("simcut", 9, 0.01, cooldown=2)), [(17, 29)]),
-        ((Phase("plain", 2, 0.01, cooldown=1), Phase("simcut", 3, 0.02, 3)), [(3, 6), (6, 29)]),
-        ((Phase("plain", 7, 0.01), Phase("simcut", 1, 0.02, cooldown=2)), [(17, 29)]),
+        ((Phase("plain", 4, 0.01), Phase("bpe_dropout", 9, 0.01, cooldown=2)), [(17, 29)]),
+        (
+            (Phase("plain", 2, 0.01, cooldown=1), Phase("plain", 3, 0.02, 3)),
+            [(3, 6), (6, 29)],
+        ),
+        ((Phase("plain", 7, 0.01), Phase("bpe_dropout", 1, 0.02, cooldown=2)), [(17, 29)]),
     ],
 )
 def test_learning_rates_decay_to_zero_in_the_cooldown_of_a_phase(new_preset, phases, cooled):
@@ -91,23 +94,6 @@ def test_phases_are_those_of_the_preset(phases_of, epochs, wanted):
         assert tokens(cut) > 1.05 * tokens(plain) and sum(map(len, sources(cut))) == 60
     for last in others[1:]:
         assert tokens(last) == tokens(plain) and len(last) == len(plain)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", curriculum.KINDS)
-def test_each_kind_has_its_batches_and_its_loss(phases_of, kind):
-    first, last = phases_of(SUBWORDS, 3, (Phase(kind, 2, 1.0), Phase("plain", 1, 1.0)))
-    ((source, _), target) = next(first.batches.as_numpy_iterator())
-    twice = kind == "simcut"
-    half = len(target) // 2
-    assert np.array_equal(target[:half], target[half:]) == twice
-    if twice:
-        assert not np.array_equal(source[:half], source[half:])
-    loss = first.loss(label_smoothing=0.2)
-    assert type(loss) is (training.SimCutCrossentropy if twice else training.MaskedCrossentropy)
-    assert loss.label_smoothing == 0.2
-    assert getattr(loss, "weight", None) == (1.0 if twice else None)
-    assert last.loss is training.MaskedCrossentropy
 
 
 @pytest.mark.slow

@@ -69,10 +69,6 @@ def test_the_run_is_exported_and_shown(imported, tmp_path):
     shown = [source.words[index] for index in ids[0]]
     weights = tfattn.attention_weights(model, (ids, np.array([[target.begin_id, 5]])))
     assert '"▁fu"' in plot.viewer(weights, shown, ["▁", "lo"]).page
-    search = tfattn.BeamSearch(2, return_trace=True)
-    state = model.encode(ids, max_length=4)
-    ids = {"begin_id": target.begin_id, "end_id": target.end_id}
-    plot.beam_tree(search(model.step, state, 1, 4, **ids).trace, target.words)
 
 
 @pytest.mark.slow

@@ -6,13 +6,12 @@ import os
 import sys
 import threading
 
-import numpy as np
 import pytest
 
 from tests.translator.command import status
 from tfattn import data, decoding
 from tfattn.decoding import Search
-from tfattn.translator import alignment, lines, translating
+from tfattn.translator import lines, translating
 from tfattn.translator.folder import Folder
 
 SPLIT = [data.Vocabulary(["a", "hat", "."])] * 2
@@ -106,40 +105,6 @@ def test_lines_n_best_are_a_line_for_each_hypothesis(monkeypatch, written):
     monkeypatch.setattr(decoding, "translate_n_best", n_best)
     found = written("--n-best", "2", "--beam", "3", text="a hat\n\n")
     assert found == ["1\t-0.2500\tb hat", "2\t-1.5000\tb", "1\t0.0000\t", ""]
-
-
-def test_an_unknown_word_is_replaced_by_the_source_word_it_attends_to(monkeypatch, written):
-    def attention_weights(model, inputs):
-        """Two heads: position t attends to source word 2 - t and, less, to the end token."""
-        source, target_in = inputs
-        weights = np.zeros((len(source), 2, target_in.shape[1], source.shape[1]))
-        for t in range(3):
-            weights[:, :, t, 2 - t] = 0.4, 0.6
-            weights[:, :, t, 3] = 0.9
-        return {"block_0/cross_attention": 1 - weights, "block_1/cross_attention": weights}
-
-    translations = {"Ann a Bob": "<unk> hat <unk>", "a a a": "hat", "": ""}
-
-    def translate(model, sentences, *_, call=None):
-        found = [translations[sentence] for sentence in sentences]
-        return [[(text, -0.5)] for text in found] if call else found
-
-    monkeypatch.setattr(alignment, "attention_weights", attention_weights)
-    monkeypatch.setattr(translating, "translate", translate)
-    text = "a a a\nAnn a Bob\n\n"
-    assert written("--replace-unknown", text=text) == ["hat", "Bob hat Ann", "", ""]
-    assert written(text=text) == ["hat", "<unk> hat <unk>", "", ""]
-    both = ("--replace-unknown", "--n-best", "1", "--beam", "2")
-    assert written(*both, text="Ann a Bob\n") == ["1\t-0.5000\tBob hat Ann", ""]
-
-
-def test_replacing_needs_words(monkeypatch, capsys):
-    words = [data.Vocabulary(["a"], tokenizer=data.Characters())] * 2
-    monkeypatch.setattr(sys, "stdin", Typed("a\n", terminal=False))
-    monkeypatch.setattr(Folder, "load_model", lambda folder, *_: (None, words))
-    assert status("translate", "--replace-unknown") == 1
-    said = "error: --replace-unknown needs vocabularies of words separated by spaces\n"
-    assert capsys.readouterr().err == said
 
 
 def test_lines_streamed_are_written_piece_by_piece(monkeypatch, written):
@@ -265,26 +230,6 @@ def test_raw_text_keeps_the_symbols_of_the_vocabulary(asked, written):
     words = data.SubwordVocabulary.from_sentences(["a man , hat ."], 20, symbols=["<2FR>"])
     written("--raw", text="<2FR> A man, a hat.\n", words=[words] * 2)
     assert asked == [["<2FR> a man , a hat ."]]
-
-
-def test_of_many_samples_the_one_most_like_the_others_is_written(monkeypatch, written, capsys):
-    draws = iter([["a dog", "x"], ["b", "a"], ["a dog", "x"], ["the hats", "zz"]])
-
-    def translate(model, sentences, words, search, progress, max_length):
-        assert sentences == ["a hat", "hat"] * 4 and isinstance(search, decoding.Sampling)
-        return [text for texts in draws for text in texts]
-
-    monkeypatch.setattr(translating, "translate", translate)
-    assert written("--sample", "--mbr", "4", text="a hat\nhat\n") == ["a dog", "x", ""]
-
-    def fail(model, sentences, *_):
-        raise ValueError("translate: `sentences[5]` has none")
-
-    monkeypatch.setattr(translating, "translate", fail)
-    monkeypatch.setattr(sys, "stdin", Typed("a\nb\n", terminal=False))
-    monkeypatch.setattr(Folder, "load_model", lambda folder, *_: (None, SPLIT))
-    assert status("translate", "--sample", "--mbr", "4") == 1
-    assert capsys.readouterr().err.endswith("error: lines 1 to 2: translate: line 2 has none\n")
 
 
 def test_ensemble_of_runs_translates_as_one(monkeypatch, asked, written, tmp_path):

@@ -75,7 +75,7 @@ def test_check_run_another_preset_resumes_where_completed_epochs_are_equal(
     first = new_preset(phases=PHASES)
     record_run(options_of(preset="first", epochs=6), first, folder, 0, "", WORDS)
     write_weights(folder.best_weights)
-    longer = first._replace(phases=(*PHASES, Phase("simcut", 3, 0.5, cooldown=2)))
+    longer = first._replace(phases=(*PHASES, Phase("plain", 3, 0.5, cooldown=2)))
     asked = options_of(preset="longer", epochs=None)
     for done in (1, 4, 6):
         check_run(asked, longer, folder, done, "")

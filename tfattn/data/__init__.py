@@ -12,7 +12,7 @@ Sentences are a list of `(source, target)` pairs of strings, from the toy gramma
 published translator; all have the same methods.
 `Characters`, `Moses` or your own function can tokenize sentences for a `Vocabulary`.
 `token_batches` groups sentences of similar length, and applies BPE dropout with a
-`SubwordDropout`. `simcut_batches` duplicates each pair with some tokens cut, for SimCut.
+`SubwordDropout`.
 `shard_batches` selects the rows of one process.
 
 Batches are a `tf.data.Dataset`, or a `keras.utils.PyDataset` with the same batches on the JAX and
@@ -24,7 +24,6 @@ from tfattn.data.epochs import EpochCounter
 from tfattn.data.marian import MarianVocabulary
 from tfattn.data.parallel import read_parallel
 from tfattn.data.shards import shard_batches
-from tfattn.data.simcut import simcut_batches
 from tfattn.data.subword_dropout import SubwordDropout
 from tfattn.data.subwords import SubwordVocabulary, load_vocabulary
 from tfattn.data.tokenizers import Characters, Moses
@@ -43,7 +42,6 @@ __all__ = [
     "load_vocabulary",
     "read_parallel",
     "shard_batches",
-    "simcut_batches",
     "split_pairs",
     "swapped_words",
     "token_batches",

@@ -102,13 +102,9 @@ def mapped(batches: Dataset, change: Callable[[Any], Any]) -> Dataset:
     def of_array(array: Any) -> Any:
         return None if array is None else change(array)  # Keras's sample weights may be None
 
-    return mapped_whole(batches, functools.partial(keras.tree.map_structure, of_array))
-
-
-def mapped_whole(batches: Dataset, change: Callable[[Any], Any]) -> Dataset:
-    """The batches, with `change`, which keeps their structure, applied to each batch."""
+    of_batch = functools.partial(keras.tree.map_structure, of_array)
     if isinstance(batches, keras.utils.PyDataset):
-        return _Mapped(batches, change)
+        return _Mapped(batches, of_batch)
     import tensorflow as tf
 
     is_tuple = isinstance(batches.element_spec, tuple)  # whose members `map` passes one by one
@@ -118,7 +114,7 @@ def mapped_whole(batches: Dataset, change: Callable[[Any], Any]) -> Dataset:
         tensors = tf.nest.flatten(batch)
 
         def flat(*arrays: np.ndarray) -> list[np.ndarray]:
-            return tf.nest.flatten(change(tf.nest.pack_sequence_as(batch, arrays)))
+            return [of_array(array) for array in arrays]
 
         found = tf.numpy_function(flat, tensors, [tensor.dtype for tensor in tensors])
         for new, old in zip(found, tensors, strict=True):

@@ -1,7 +1,6 @@
 """Batches for several processes, each with its own rows."""
 
 import functools
-from typing import Any
 
 import keras
 import numpy as np
@@ -9,7 +8,6 @@ import numpy as np
 from tfattn import _checks
 from tfattn.data.arrays import mapped
 from tfattn.data.epochs import Dataset
-from tfattn.data.rows import copies_of, with_metadata
 
 
 def shard_batches(
@@ -57,19 +55,14 @@ def shard_batches(
     if not isinstance(batches, keras.utils.PyDataset) and not hasattr(batches, "element_spec"):
         expected = "be a tf.data.Dataset or a keras.utils.PyDataset"
         _checks.fail(who, "batches", expected, batches)
-    of_shard: dict[str, Any] = {"num_shards": num_shards, "shard": shard}
-    of_shard.update(row_multiple=row_multiple, copies=copies_of(batches))
-    return with_metadata(mapped(batches, functools.partial(_rows, **of_shard)), is_shard=True)
+    rows = functools.partial(_rows, num_shards=num_shards, shard=shard, row_multiple=row_multiple)
+    return mapped(batches, rows)
 
 
-def _rows(
-    array: np.ndarray, num_shards: int, shard: int, row_multiple: int, copies: int
-) -> np.ndarray:
+def _rows(array: np.ndarray, num_shards: int, shard: int, row_multiple: int) -> np.ndarray:
     """The rows of one shard."""
-    # Losses identify copies of rows by their positions, so each copy is padded separately.
-    parts = np.split(np.asarray(array), copies)
-    size = -(-len(parts[0]) // (num_shards * row_multiple)) * row_multiple
-    missing = [[0, num_shards * size - len(parts[0])]]
-    padded = [np.pad(part, missing + [[0, 0]] * (part.ndim - 1)) for part in parts]
-    size *= copies
-    return np.concatenate(padded)[shard * size : (shard + 1) * size]
+    array = np.asarray(array)
+    size = -(-len(array) // (num_shards * row_multiple)) * row_multiple
+    missing = [[0, num_shards * size - len(array)]]
+    padded = np.pad(array, missing + [[0, 0]] * (array.ndim - 1))
+    return padded[shard * size : (shard + 1) * size]

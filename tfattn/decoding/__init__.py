@@ -33,9 +33,7 @@ in the state is part of the compiled function: another value compiles another fu
 
 from tfattn._past import Past
 from tfattn.decoding import rules
-from tfattn.decoding.bayes_risk import minimum_bayes_risk
 from tfattn.decoding.beams import BeamSearch, Hypotheses
-from tfattn.decoding.diverse import DiverseBeams
 from tfattn.decoding.ensemble import Ensemble
 from tfattn.decoding.greedy import GreedySearch
 from tfattn.decoding.likelihood import log_probabilities
@@ -43,13 +41,10 @@ from tfattn.decoding.pooled import PooledBeamSearch
 from tfattn.decoding.sampling import Sampling
 from tfattn.decoding.search import Search
 from tfattn.decoding.streaming import translate_stream
-from tfattn.decoding.trace import BeamTrace
 from tfattn.decoding.translation import ScoredText, translate, translate_n_best
 
 __all__ = [
     "BeamSearch",
-    "BeamTrace",
-    "DiverseBeams",
     "Ensemble",
     "GreedySearch",
     "Hypotheses",
@@ -59,7 +54,6 @@ __all__ = [
     "ScoredText",
     "Search",
     "log_probabilities",
-    "minimum_bayes_risk",
     "rules",
     "translate",
     "translate_n_best",

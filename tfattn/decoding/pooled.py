@@ -8,9 +8,8 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn._types import Tensor
-from tfattn.decoding.beams import Hypotheses, RankedSearch
+from tfattn.decoding.beams import NO_SCORE, Hypotheses, RankedSearch
 from tfattn.decoding.best import best_tokens, top_k
-from tfattn.decoding.candidates import NO_SCORE
 from tfattn.decoding.final import written
 from tfattn.decoding.found import Found
 from tfattn.decoding.rules.base import Rule
@@ -37,7 +36,7 @@ class PooledBeamSearch(RankedSearch):
         rules, jit_compile: see `tfattn.decoding.Search`; no rule that is for `BeamSearch` alone.
     Returns:
         When called, `Hypotheses`: tokens int32 `(B, K, L)`, scores float32 `(B, K)`, the best
-        first; no state and no trace.
+        first; no state.
     Raises:
         ValueError: an argument is out of its range; `rules` contains an object that is not a rule,
             or a rule for `BeamSearch` only; when called: the rules leave a sentence no hypothesis;
@@ -74,7 +73,7 @@ class PooledBeamSearch(RankedSearch):
         self.num_beams = _checks.positive_int(who, "num_beams", num_beams)
         self.length_penalty = _checks.non_negative_number(who, "length_penalty", length_penalty)
         self.early_stopping = _checks.boolean(who, "early_stopping", early_stopping)
-        if any(rule.beams_only or rule.levels > 1 for rule in self.rules):
+        if any(rule.beams_only for rule in self.rules):
             _checks.fail(who, "rules", "hold no rule for `BeamSearch` alone", self.rules)
 
     def start(self, batch_size: int | Tensor, length: int) -> dict[str, Tensor]:

@@ -7,13 +7,11 @@
 
 Each function that draws returns a `matplotlib.figure.Figure`. It does not use pyplot, so pyplot's
 backend and open figures do not change. matplotlib is imported with the first figure; an ImportError
-names the package to install. `viewer` and `beam_viewer` need no matplotlib: they make interactive
-pages for a browser.
+names the package to install. `viewer` needs no matplotlib: it makes an interactive page for a
+browser.
 """
 
 from tfattn.plot.bars import bars
-from tfattn.plot.beam_viewer import beam_viewer
-from tfattn.plot.beams import beam_tree
 from tfattn.plot.curves import curves
 from tfattn.plot.flow import flow
 from tfattn.plot.heads import head_grid
@@ -28,8 +26,6 @@ from tfattn.plot.viewer import Viewer, viewer
 __all__ = [
     "Viewer",
     "bars",
-    "beam_tree",
-    "beam_viewer",
     "curves",
     "flow",
     "head_grid",

@@ -27,7 +27,7 @@ HEIGHT = 860  # pixels of the frame in a notebook
 
 
 class Viewer:
-    """An interactive page, made by `tfattn.plot.viewer` or `tfattn.plot.beam_viewer`.
+    """An interactive page, made by `tfattn.plot.viewer`.
 
     A notebook displays it if it is the last line of a cell.
 

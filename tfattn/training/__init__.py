@@ -9,7 +9,6 @@ from tfattn.training.layouts import transformer_layout
 from tfattn.training.losses import MaskedCrossentropy
 from tfattn.training.metrics import MaskedAccuracy, TokenLoss
 from tfattn.training.schedules import Cooldown, InverseSquareRootSchedule, TransformerSchedule
-from tfattn.training.simcut import SimCutCrossentropy
 
 __all__ = [
     "AveragedWeights",
@@ -20,7 +19,6 @@ __all__ = [
     "InverseSquareRootSchedule",
     "MaskedAccuracy",
     "MaskedCrossentropy",
-    "SimCutCrossentropy",
     "TokenLoss",
     "TransformerSchedule",
     "ValidationBleu",

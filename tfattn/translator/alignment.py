@@ -1,11 +1,8 @@
 """Attention of translations to the words of their sources."""
 
-from collections.abc import Sequence
-
 import keras
 import numpy as np
 
-from tfattn import data
 from tfattn.layers.attention.weights import attention_weights
 from tfattn.translator.corpus import Pairs, Vocabulary
 
@@ -28,39 +25,3 @@ def source_attention(
 def _padded(rows: list[list[int]]) -> np.ndarray:
     longest = max(map(len, rows))
     return np.array([row + [0] * (longest - len(row)) for row in rows], "int32")
-
-
-def check_vocabularies(vocabularies: list[Vocabulary]) -> None:
-    """Raises unless both vocabularies have words separated by spaces."""
-    for vocabulary in vocabularies:
-        if not isinstance(vocabulary, data.Vocabulary) or vocabulary.tokenizer is not None:
-            raise ValueError("--replace-unknown needs vocabularies of words separated by spaces")
-
-
-def replace_unknown(
-    model: keras.Model,
-    vocabularies: list[Vocabulary],
-    sources: Sequence[str],
-    translations: Sequence[str],
-) -> list[str]:
-    """The translations with a source word in the place of each unknown word.
-
-    It is the word with the largest cross-attention weight in the decoder's last block, averaged
-    over its heads.
-    """
-    unknown = vocabularies[1].words[vocabularies[1].unknown_id]
-    replaced = list(translations)
-    places = [i for i, text in enumerate(translations) if unknown in text.split()]
-    places.sort(key=lambda i: len(sources[i]))
-    for start in range(0, len(places), 100):
-        batch = places[start : start + 100]
-        pairs = [(sources[i], translations[i]) for i in batch]
-        weights = np.mean(source_attention(model, pairs, vocabularies), axis=1)  # (B, T, S)
-        for i, (source, translation), row in zip(batch, pairs, weights, strict=True):
-            copied = source.split()
-            heaviest = np.argmax(row[:, : len(copied)], axis=-1)  # (T,), without the end token
-            replaced[i] = " ".join(
-                copied[heaviest[t]] if word == unknown else word
-                for t, word in enumerate(translation.split())
-            )
-    return replaced

@@ -63,7 +63,7 @@ SCORE_EXAMPLES = """
 examples:
     {program} score --beam 5 --parts val test_2016 --data corpus --out out/seed1 out/seed2
   whether a second run differs from the first by more than chance:
-    {program} score --parts test_2016 --out out/simcut --compare out/tiny
+    {program} score --parts test_2016 --out out/seed2 --compare out/seed1
   how likely given translations are, such as those of another program:
     {program} score --pairs pairs.tsv --out out/en-de
   several runs as one:
@@ -81,8 +81,6 @@ examples:
     echo "A man, in a hat." | {program} translate --raw --out out/en-de
   by the mean probability of several runs, as with several seeds:
     {program} translate --beam 5 lines.en --ensemble out/seed1 out/seed2 > lines.de
-  by minimum Bayes risk, with 32 samples of each line:
-    {program} translate --sample --mbr 32 --out out/en-de lines.en > lines.de
 """
 
 EXPORT = """
@@ -270,8 +268,7 @@ def _fit(train: argparse._ActionsContainer) -> None:
         "--preset",
         choices=PRESETS["transformer"],
         help="model size and training settings: toy for the grammar; tiny for about ten thousand "
-        "pairs; tiny-simcut (Transformer only) adds 20 epochs with SimCut at twice the time, "
-        "also to a resumed run of tiny; base for the sizes of the papers; finetune for --init "
+        "pairs; base for the sizes of the papers; finetune for --init "
         "(default: toy, tiny with --data, or finetune with --init)",
     )
     train.add_argument(
@@ -385,12 +382,6 @@ def _translate(command: argparse.ArgumentParser) -> None:
         help="with --beam K: write the N best hypotheses of each line, at most K, each on a line "
         "with its rank and score, separated by tabs",
     )
-    command.add_argument(
-        "--replace-unknown",
-        action="store_true",
-        help="with vocabularies of words: write, instead of <unk>, the source word that the "
-        "decoder's cross-attention points to most",
-    )
     search = command.add_argument_group("search")
     _beams(search)
     _rules(search)
@@ -409,12 +400,6 @@ def _translate(command: argparse.ArgumentParser) -> None:
         "--seed",
         **_SEED,
         help="random seed for --sample (default: 0)",
-    )
-    sampling.add_argument(
-        "--mbr",
-        **_POSITIVE_INT,
-        help="with --sample: draw N samples of each line, and write the one with the greatest mean "
-        "chrF against the others (minimum Bayes risk); needs sacrebleu",
     )
 
 
@@ -531,14 +516,11 @@ COMMANDS = {
 _CONFLICTS = {
     "train": (("pairs", "data"), ("subwords", "init"), ("symbols", "init")),
     "score": (("pairs", "compare"),),
-    "translate": (
-        *((option, "stream") for option in ("raw", "replace_unknown", "mbr", "n_best")),
-        ("replace_unknown", "ensemble"),
-    ),
+    "translate": (("raw", "stream"), ("n_best", "stream")),
 }
 _NEEDS = {
     "train": (("score", "data"), ("languages", "data")),
-    "translate": tuple((option, "sample") for option in ("temperature", "seed", "mbr")),
+    "translate": tuple((option, "sample") for option in ("temperature", "seed")),
 }
 
 

@@ -1,12 +1,9 @@
-"""Training phases, with their batches and losses, and the learning rate.
+"""Training phases, with their batches, and the learning rate.
 
-A model learns fastest from plain batches. Later epochs with BPE dropout or SimCut reduce
-overfitting.
+A model learns fastest from plain batches. Later epochs with BPE dropout reduce overfitting.
 """
 
 import argparse
-import functools
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import keras
@@ -19,17 +16,15 @@ MAX_LENGTH = 100  # tokens of a training sentence, including its begin or end to
 
 
 class FitPhase(NamedTuple):
-    """Consecutive epochs that share their batches, their loss and their schedule."""
+    """Consecutive epochs that share their batches and their schedule."""
 
     batches: Any  # one for each update
     counter: data.EpochCounter
-    loss: Callable[..., keras.losses.Loss]  # from label smoothing to a loss
     epochs: range
     rate: keras.optimizers.schedules.LearningRateSchedule
 
 
-# An epoch of SimCut has as many updates as a plain epoch, each with twice the rows.
-KINDS = ("plain", "bpe_dropout", "simcut")
+KINDS = ("plain", "bpe_dropout")
 
 
 def plan(preset: Preset, epochs: int) -> list[tuple[Phase, range]]:
@@ -66,7 +61,7 @@ def phases(
     planned = plan(preset, options.epochs)
     prepared = [_prepared(phase.kind, train, vocabularies, options) for phase, _ in planned]
     pairs = list(zip(planned, prepared, strict=True))
-    updates = [len(batches) for (_, epochs), (batches, *_) in pairs for _ in epochs]
+    updates = [len(batches) for (_, epochs), (batches, _) in pairs for _ in epochs]
     rates = learning_rates(preset.warmup, planned, updates)
     return [
         FitPhase(*own, epochs, rate) for ((_, epochs), own), rate in zip(pairs, rates, strict=True)
@@ -75,10 +70,9 @@ def phases(
 
 def _prepared(
     kind: str, train: Pairs, vocabularies: list[Vocabulary], options: argparse.Namespace
-) -> tuple[Any, data.EpochCounter, Callable[..., keras.losses.Loss]]:
-    """Batches, the counter of their epochs, and the loss of a kind of phase."""
+) -> tuple[Any, data.EpochCounter]:
+    """Batches of a kind of phase, and the counter of their epochs."""
     counter = data.EpochCounter()
-    loss: Callable[..., keras.losses.Loss] = training.MaskedCrossentropy
     source, target = _with_dropout(vocabularies) if kind == "bpe_dropout" else vocabularies
     batches = data.token_batches(
         train,
@@ -89,11 +83,7 @@ def _prepared(
         shuffle_seed=options.seed,
         epoch_counter=counter,
     )
-    if kind == "simcut":
-        batches = data.simcut_batches(batches, source, target, seed=options.seed)
-        # The paper's weight of 3 is too high for small models.
-        loss = functools.partial(training.SimCutCrossentropy, weight=1.0)
-    return batches, counter, loss
+    return batches, counter
 
 
 def _with_dropout(vocabularies: list[Vocabulary]) -> list[Any]:

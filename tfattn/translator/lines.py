@@ -6,7 +6,7 @@ import functools
 import itertools
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NoReturn
 
@@ -17,7 +17,7 @@ from tfattn.data.parallel import open_text, text_lines
 from tfattn.data.subwords import symbol_pattern
 from tfattn.decoding import Search
 from tfattn.decoding.translation import listed, unknown_words
-from tfattn.translator import alignment, translating
+from tfattn.translator import translating
 from tfattn.translator.corpus import Vocabulary
 from tfattn.translator.folder import Folder, languages, load_ensemble
 
@@ -30,8 +30,6 @@ def translate(options: argparse.Namespace) -> None:
     folder = Folder(paths[0])
     if options.file is not None and (not options.file.exists() or options.file.is_dir()):
         raise FileNotFoundError(f"{options.file} is not a file")
-    if options.mbr:
-        decoding.minimum_bayes_risk(["a"])  # fail early if sacrebleu is missing
     model, vocabularies = load_ensemble(paths)
     with opened(options.file) as (text, typed):
         before, after = _moses(folder, vocabularies) if options.raw else (str, str)
@@ -39,8 +37,6 @@ def translate(options: argparse.Namespace) -> None:
             split = "" if options.raw else ", tokens separated by spaces"
             print(f"One sentence per line{split}; end with Ctrl-D.", file=sys.stderr)
         search = translating.search(options, translating.published_search(options, paths))
-        if options.replace_unknown:
-            alignment.check_vocabularies(vocabularies)
         with UnknownWords(vocabularies[0], options.raw, typed) as unknown:
             if options.stream:
                 stream_lines(model, vocabularies, text, search, unknown, options.max_length)
@@ -112,30 +108,14 @@ def _hypotheses(
 ) -> Iterator[tuple[str, str]]:
     """(Columns before the text, text) of each hypothesis for the lines of a batch."""
     arguments = model, batch, vocabularies, search, progress, options.max_length
-    sources: Sequence[str]
-    texts: Sequence[str]
-    columns: Sequence[str]
-    if options.mbr:
-        samples = translating.translate(model, list(batch) * options.mbr, *arguments[2:])
-        risks = [decoding.minimum_bayes_risk(samples[i :: len(batch)]) for i in range(len(batch))]
-        sources, texts = batch, [least.text for least, *_ in risks]
-        columns = [""] * len(texts)
-    elif options.n_best is None:
-        sources, texts = batch, translating.translate(*arguments)
-        columns = [""] * len(texts)
-    else:
-        found = translating.translate(*arguments, call=decoding.translate_n_best)
-        sources, columns, texts = zip(
-            *(
-                (line, f"{rank}\t{score:.4f}\t", text)
-                for line, best in zip(batch, found, strict=True)
-                for rank, (text, score) in enumerate(best[: options.n_best], start=1)
-            ),
-            strict=True,
-        )
-    if options.replace_unknown:
-        texts = alignment.replace_unknown(model, vocabularies, sources, texts)
-    return zip(columns, texts, strict=True)
+    if options.n_best is None:
+        return (("", text) for text in translating.translate(*arguments))
+    found = translating.translate(*arguments, call=decoding.translate_n_best)
+    return (
+        (f"{rank}\t{score:.4f}\t", text)
+        for best in found
+        for rank, (text, score) in enumerate(best[: options.n_best], start=1)
+    )
 
 
 def translate_lines(
@@ -204,7 +184,7 @@ def _numbered(done: int, count: int) -> Iterator[None]:
         where = f"line {done + 1}" if count == 1 else f"lines {done + 1} to {done + count}"
 
         def number(match: re.Match[str]) -> str:
-            return f"line {done + 1 + int(match[1]) % count}"  # several samples of each line
+            return f"line {done + 1 + int(match[1])}"
 
         raise ValueError(f"{where}: {re.sub(_PLACE, number, str(error))}") from None
 

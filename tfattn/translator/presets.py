@@ -12,7 +12,7 @@ class Phase(NamedTuple):
     """Consecutive epochs of a training run.
 
     Attributes:
-        kind: kind of batches and loss, one of `curriculum.KINDS`.
+        kind: kind of batches, one of `curriculum.KINDS`.
         epochs: number of epochs.
         peak: maximum learning rate. All phases of a training run share one schedule, which falls
             from this rate after `warmup` updates.
@@ -75,10 +75,6 @@ PRESETS = {
             ema_window=100,
         ),
         "tiny": _TINY,
-        # Resumes a run of "tiny", or starts a new run.
-        "tiny-simcut": _TINY._replace(
-            phases=(*_TINY.phases, Phase("simcut", 20, peak=0.005, cooldown=15)),
-        ),
         # For --init, with the sizes of that model: a small rate keeps what it has learned.
         "finetune": Preset(
             {},

@@ -97,7 +97,7 @@ class Run:
         for phase in self.phases:
             if self.backup.epoch < phase.epochs.stop or phase is self.phases[-1]:
                 model.optimizer.learning_rate = phase.rate
-                _compile(model, model.optimizer, phase.loss)
+                _compile(model, model.optimizer)
                 model.fit(
                     phase.batches,
                     validation_data=self.held_out,
@@ -197,15 +197,11 @@ class Run:
         )
 
 
-def _compile(
-    model: keras.Model,
-    optimizer: keras.optimizers.Optimizer,
-    loss: Callable[..., keras.losses.Loss],
-) -> keras.Model:
-    """Compiles the model with this class of loss; the optimizer keeps its state."""
+def _compile(model: keras.Model, optimizer: keras.optimizers.Optimizer) -> keras.Model:
+    """Compiles the model; the optimizer keeps its state."""
     model.compile(
         optimizer=optimizer,
-        loss=loss(label_smoothing=0.1),
+        loss=training.MaskedCrossentropy(label_smoothing=0.1),
         metrics=[training.MaskedAccuracy(name="accuracy")],
         jit_compile=keras.backend.backend() == "jax",
     )

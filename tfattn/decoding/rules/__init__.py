@@ -22,7 +22,6 @@ from tfattn.decoding.rules.coverage import CoveragePenalty
 from tfattn.decoding.rules.forbidden import ForbiddenTokens
 from tfattn.decoding.rules.length import MinLength
 from tfattn.decoding.rules.repetition import NoRepeatNgrams, RepetitionPenalty
-from tfattn.decoding.rules.required import RequiredTokens
 from tfattn.decoding.rules.truncation import MinP, TypicalP
 from tfattn.decoding.rules.words import tokens_of
 
@@ -33,7 +32,6 @@ __all__ = [
     "MinP",
     "NoRepeatNgrams",
     "RepetitionPenalty",
-    "RequiredTokens",
     "Rule",
     "TargetPrefix",
     "TypicalP",

@@ -30,8 +30,6 @@ class Rule(Configurable):
         per_row: whether each array of `tensors` has a row for each sentence.
         lowers_only: whether no score ever rises. A beam search then stops sooner.
         beams_only: whether the rule needs beams; other searches refuse it.
-        levels: int; with more than 1, a beam search divides its beams among levels, from 0 to
-            levels - 1, whatever their scores. `level` computes the level of a beam.
         reads: name of an entry that the state of the step must have, or None. `translate` passes
             the name to `model.encode`, as `coverage=True`.
     Example: your own rule, which writes token 7 at every third position.
@@ -53,7 +51,6 @@ class Rule(Configurable):
     per_row: bool = False
     lowers_only: bool = False
     beams_only: bool = False
-    levels: int = 1
     reads: str | None = None
     begin_id: int
     end_id: int
@@ -95,29 +92,6 @@ class Rule(Configurable):
         """
         raise NotImplementedError
 
-    def proposed(
-        self, tokens: Tensor, position: Tensor, state: Any
-    ) -> tuple[Tensor, Tensor] | None:
-        """Further candidates for `position + 1` in each beam, whatever their scores.
-
-        Beam search considers them besides the best tokens of each beam, except with `DiverseBeams`.
-
-        Args:
-            tokens, position, state: see `adjust`; the state is the new one.
-        Returns:
-            (int32 `(R, C)`, bool `(R, C)`: whether each is a candidate), or None.
-        """
-        return None
-
-    def level(self, candidates: Tensor, tokens: Tensor, position: Tensor, state: Any) -> Tensor:
-        """int32 `(R, N)`, the level of each beam with each candidate. For rules with `levels`.
-
-        Args:
-            candidates: int32 `(R, N)`, for the token at `position + 1`.
-            tokens, position, state: see `proposed`.
-        """
-        raise NotImplementedError
-
     def room(self, ids: Ids) -> tuple[int | np.ndarray, str]:
         """(The least `max_length` that satisfies the rule, a number or ints `(B,)`; its reason, for
         messages.) A search refuses a smaller `max_length`.
@@ -147,21 +121,13 @@ class Rule(Configurable):
 
 def token_mask(ids: Tensor, where: Tensor, size: int | Tensor) -> Tensor:
     """bool `(R, size)`, whether each token is among the ids `(R, N)` selected by `where`."""
-    return token_counts(ids, where, size) > 0
-
-
-def token_counts(ids: Tensor, where: Tensor, size: int | Tensor) -> Tensor:
-    """float32 `(R, size)`, how often each token is among the ids `(R, N)` selected by `where`."""
     rows, count = ops.shape(ids)[0], ops.shape(ids)[1]
     where = ops.logical_and(where, ops.logical_and(ids >= 0, ids < size))
     row = ops.broadcast_to(ops.arange(rows, dtype="int32")[:, None], (rows, count))
     # An id that is not selected adds 0 to token 0, so that every index is inside the table.
     indices = ops.stack([row, ops.where(where, ids, 0)], axis=-1)  # (R, N, 2)
-    return ops.scatter(
-        ops.reshape(indices, (-1, 2)),
-        ops.reshape(ops.cast(where, "float32"), (-1,)),
-        (rows, size),
-    )
+    selected = ops.reshape(ops.cast(where, "float32"), (-1,))
+    return ops.scatter(ops.reshape(indices, (-1, 2)), selected, (rows, size)) > 0
 
 
 def checked_ids(who: str, argument: str, value: Any) -> list[int]:

@@ -7,10 +7,10 @@ from tfattn import _checks
 
 
 def tokens_of(vocabulary: Any, words: Iterable[str]) -> list[list[int]]:
-    """The tokens of words or phrases, for `RequiredTokens`, `ForbiddenTokens` and `TargetPrefix`.
+    """The tokens of words or phrases, for `ForbiddenTokens` and `TargetPrefix`.
 
     `vocabulary.encode` writes the unknown token for a word outside of the vocabulary. A rule would
-    then require or forbid that token, so such a word is refused here. With subwords the tokens are
+    then force or forbid that token, so such a word is refused here. With subwords the tokens are
     the vocabulary's segmentation of the word, and may also begin a longer word.
 
     Args:
