@@ -671,8 +671,6 @@ TABLE = [
         "convert.from_torch",
         state=OBJECT.of(New(lambda: convert.to_torch(built(tfattn.MultiHeadAttention(2, 2))))),
     ),
-    alone("convert.from_keras_hub", layer=kind({})),
-    alone("convert.to_keras_hub", layer=kind({})),
     alone("convert.to_marian", model=kind({})),
     alone("convert.from_marian", state=kind({}), config=kind({})),
     alone("convert.CTranslate2", folder=kind({}), tokenizers=None),
@@ -800,8 +798,6 @@ def fault_of(row, arguments):
         if re.split(r"[\[ .]", found[1])[0] not in (*arguments, "ids"):
             return f"names another argument: {str(error)[:150]!r}"
         return None
-    except ImportError as error:
-        return None if "needs keras_hub" in str(error) else f"ImportError: {error}"
     except Exception as error:
         return f"{type(error).__name__}: {str(error)[:150]!r}"
     return "taken"

@@ -60,7 +60,7 @@ def test_line_that_installs_without_tensorflow_names_all_other_requirements():
 
 @pytest.mark.slow
 def test_extra_that_is_asked_for_installs_what_is_missing():
-    distributions = {"sklearn": "scikit-learn", "keras_hub": "keras-hub"}
+    distributions = {"sklearn": "scikit-learn"}
     asked = set()
     for path in Path(tfattn.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

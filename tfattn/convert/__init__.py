@@ -20,7 +20,6 @@ and masks.
 from tfattn.convert.ctranslate2 import to_ctranslate2
 from tfattn.convert.ctranslate2_folder import CTranslate2
 from tfattn.convert.keras import from_keras, to_keras
-from tfattn.convert.keras_hub import from_keras_hub, to_keras_hub
 from tfattn.convert.litert import to_litert
 from tfattn.convert.marian import from_marian, ids_from_marian, ids_to_marian, to_marian
 from tfattn.convert.marian_folder import load_marian, marian_search
@@ -31,7 +30,6 @@ from tfattn.convert.pytorch import from_torch, to_torch
 __all__ = [
     "CTranslate2",
     "from_keras",
-    "from_keras_hub",
     "from_marian",
     "from_torch",
     "ids_from_marian",
@@ -40,7 +38,6 @@ __all__ = [
     "marian_search",
     "to_ctranslate2",
     "to_keras",
-    "to_keras_hub",
     "to_litert",
     "to_marian",
     "to_onnx",
