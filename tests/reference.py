@@ -205,31 +205,6 @@ def frequencies(width, base=10_000.0):
     return np.array([base ** (-2 * j / width) for j in range(width // 2)])
 
 
-def dynamic_frequencies(width, base, factor, original_length, length):
-    """The base grows with the length beyond the training's."""
-    length = max(length, original_length)
-    growth = factor * length / original_length - (factor - 1)
-    return frequencies(width, base * growth ** (width / (width - 2)))
-
-
-def yarn_frequencies(width, base, factor, original_length, beta_fast=32.0, beta_slow=1.0):
-    """Plain where a pair turns often within the training's length, slowed down where seldom (Peng
-    et al. 2023).
-    """
-
-    def pair(turns):  # whose wavelength is original_length / turns
-        wavelength = original_length / turns
-        return width * np.log(wavelength / (2 * np.pi)) / (2 * np.log(base))
-
-    low = max(np.floor(pair(beta_fast)), 0)
-    high = min(np.ceil(pair(beta_slow)), width - 1)
-    scaled = frequencies(width, base)
-    for j in range(width // 2):
-        ramp = min(max((j - low) / (high - low), 0.0), 1.0)
-        scaled[j] *= (1 - ramp) + ramp / factor
-    return scaled
-
-
 def llama3_frequencies(width, base, factor, low_freq_factor, high_freq_factor, original_length):
     """Long waves stretched, short ones kept, those between mixed."""
     scaled = frequencies(width, base)
@@ -244,7 +219,7 @@ def llama3_frequencies(width, base, factor, low_freq_factor, high_freq_factor, o
     return scaled
 
 
-def turned(heads, start=0, speeds=None, interleaved=False, magnitude=1.0):
+def turned(heads, start=0, speeds=None, interleaved=False):
     """Heads `(B, H, T, P)`, each pair of whose features turns by position · its speed. There are as
     many pairs as speeds; the features that are left pass.
     """
@@ -255,7 +230,7 @@ def turned(heads, start=0, speeds=None, interleaved=False, magnitude=1.0):
             pair = [2 * j, 2 * j + 1] if interleaved else [j, j + count]
             angle = (start + t) * speeds[j]
             matrix = [[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]]
-            output[:, :, t, pair] = magnitude * heads[:, :, t, pair] @ np.transpose(matrix)
+            output[:, :, t, pair] = heads[:, :, t, pair] @ np.transpose(matrix)
     return output
 
 

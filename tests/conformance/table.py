@@ -249,9 +249,7 @@ ROWS = (
     _multi_head(
         "MultiHeadAttention[rotary]",
         key_dim=5,
-        positions=lambda: tfattn.RotaryPositions(
-            rotary_dim=4, scaling=tfattn.scalings.yarn(2.0, 64)
-        ),
+        positions=lambda: tfattn.RotaryPositions(rotary_dim=4, scaling=tfattn.scalings.llama3(2.0)),
     ),
     _multi_head("MultiHeadAttention[alibi]", positions=tfattn.AlibiPositions),
     _multi_head(

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import tfattn
-from tests.convert.parity import close, randomized, refused
+from tests.convert.parity import close, randomized
 from tests.helpers.tensors import numpy
 from tfattn import data, scalings
 
@@ -86,9 +86,6 @@ def refuses_models(convert, who):
     for dtype in ("mixed_float16", "float64"):
         with pytest.raises(ValueError, match=f"`model` must compute in float32: .*'{dtype}'"):
             convert(built(num_heads=3, hidden_dim=7, dtype=dtype))
-    with refused("scaling"):
-        positions = tfattn.RotaryPositions(scaling=scalings.dynamic(2.0, 5))
-        convert(built(block=within(positions=positions), **NOTHING_ADDED))
     plain = built(block=PLAIN)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(keras.backend, "backend", lambda: "jax")

@@ -88,16 +88,9 @@ KINDS = {
     "rotary of some features": Kind(
         rotary(rotary_dim=4), turning(lambda _: reference.frequencies(4))
     ),
-    "rotary, dynamic": Kind(
-        rotary(scaling=scalings.dynamic(2.0, 5)),
-        turning(lambda keys: reference.dynamic_frequencies(P, 10_000.0, 2.0, 5, keys)),
-    ),
-    "rotary, yarn": Kind(
-        rotary(base=50.0, scaling=scalings.yarn(3.0, 13, beta_fast=2.0, beta_slow=0.2)),
-        turning(
-            lambda _: reference.yarn_frequencies(P, 50.0, 3.0, 13, 2.0, 0.2),
-            magnitude=0.1 * np.log(3.0) + 1.0,
-        ),
+    "rotary, scaled": Kind(
+        rotary(base=50.0, scaling=scalings.llama3(3.0, original_length=13)),
+        turning(lambda _: reference.llama3_frequencies(P, 50.0, 3.0, 1.0, 4.0, 13)),
     ),
     "alibi": Kind(tfattn.AlibiPositions, biased(lambda t, s, _: reference.alibi(H, t, s))),
     "relative": Kind(lambda: tfattn.RelativePositionBias(BUCKETS, FAR), biased(relative)),
@@ -152,16 +145,13 @@ def expected(kind, layer, query, value, mask, table=None, added=0.0):
 
 
 # What a path has to know: that heads turn, that a bias is added, and both.
-FORMS = ["rotary", "rotary, dynamic", "together"]
+FORMS = ["rotary", "rotary, scaled", "together"]
 CASES = [(kind, "dense") for kind in KINDS] + [(kind, "streamed") for kind in FORMS[1:]]
 
 
 @pytest.mark.parametrize(("kind", "path"), CASES)
 def test_positions_on_each_path_equal_the_formula(kind, path):
-    """Causal self-attention, and fewer queries than keys, aligned at the end.
-
-    S keys are longer than the training length of the dynamic scaling.
-    """
+    """Causal self-attention, and fewer queries than keys, aligned at the end."""
     tokens, query = draw(B, S, D), draw(B, T, D, seed=1)
     layer = built(attention(kind), tokens.shape, tokens.shape)
     for queries, causal, mask in ((tokens, True, reference.causal(S, S)), (query, False, None)):
@@ -246,7 +236,7 @@ def test_positions_in_a_graph_of_unknown_lengths_equal_eager(kind):
 
 @pytest.mark.parametrize("kind", FORMS)
 def test_positions_of_pieces_and_single_queries_equal_the_call(kind):
-    """What caches do. The dynamic scaling is within its training's length here."""
+    """What caches do."""
     tokens = draw(B, T, D)
     layer = built(attention(kind), tokens.shape, tokens.shape)
     wanted = np.asarray(layer(tokens, tokens, use_causal_mask=True))
@@ -379,9 +369,8 @@ def test_rotary_positions_far_angles_are_exact_in_every_dtype(dtype):
     np.testing.assert_allclose(numpy(found), wanted, atol=rounding)
 
 
-@pytest.mark.parametrize("scaling", [None, scalings.dynamic(2.0, 4)], ids=["plain", "dynamic"])
-def test_rotary_positions_start_of_each_row_equals_single_rows(scaling):
-    positions = tfattn.RotaryPositions(scaling=scaling)
+def test_rotary_positions_start_of_each_row_equals_single_rows():
+    positions = tfattn.RotaryPositions()
     heads, starts = draw(3, H, T, P), [0, 2, 9]
     found = positions.turn(heads, np.array(starts))
     for row, start in enumerate(starts):
@@ -390,23 +379,9 @@ def test_rotary_positions_start_of_each_row_equals_single_rows(scaling):
             np.testing.assert_allclose(found[row : row + 1], one, atol=1e-5)
 
 
-# A scaling, and its frequencies in NumPy by width and base, for 89 tokens.
+# A scaling, and its frequencies in NumPy by width and base.
 SCALED = {
     "linear": (scalings.linear(4.0), lambda w, b: reference.frequencies(w, b) / 4.0),
-    "dynamic": (
-        scalings.dynamic(3.0, 61),
-        # The first frequency does not change, even if it is the only one.
-        lambda w, b: [1.0] if w == 2 else reference.dynamic_frequencies(w, b, 3.0, 61, 89),
-    ),
-    "dynamic, short": (scalings.dynamic(3.0, 97), reference.frequencies),
-    "yarn": (
-        scalings.yarn(8.0, 2048),
-        lambda w, b: reference.yarn_frequencies(w, b, 8.0, 2048),
-    ),
-    "yarn, other turns": (
-        scalings.yarn(8.0, 512, beta_fast=16.0, beta_slow=2.0, attention_factor=1.5),
-        lambda w, b: reference.yarn_frequencies(w, b, 8.0, 512, 16.0, 2.0),
-    ),
     "llama3": (
         scalings.llama3(8.0, original_length=2048),
         lambda w, b: reference.llama3_frequencies(w, b, 8.0, 1.0, 4.0, 2048),
@@ -419,10 +394,7 @@ def test_scaling_frequencies_equal_the_formula(name):
     scaling, formula = SCALED[name]
     for base, width in itertools.product((10_000.0, 500_000.0), (2, 6, 64, 128)):
         wanted = formula(width, base)
-        np.testing.assert_allclose(scaling.frequencies(base, width, 89), wanted, rtol=1e-12)
-    for length in (as_tensor(89), as_tensor([89, 89])):
-        found = np.broadcast_to(scaling.frequencies(base, width, length), (2, width // 2))
-        np.testing.assert_allclose(found, [wanted, wanted], rtol=1e-5)
+        np.testing.assert_allclose(scaling.frequencies(base, width), wanted, rtol=1e-12)
 
 
 def test_scaling_comes_back_from_its_config():
@@ -431,25 +403,6 @@ def test_scaling_comes_back_from_its_config():
         assert config["registered_name"] == f"tfattn>scalings.{type(scaling).__name__}"
         copy = keras.saving.deserialize_keras_object(config)
         assert type(copy) is type(scaling) and copy.get_config() == scaling.get_config()
-        for name in ("magnitude", "max_cache_length"):
-            assert getattr(copy, name) == getattr(scaling, name)
-    assert SCALED["yarn, other turns"][0].magnitude == 1.5
-    assert scalings.yarn(1.0, 61).magnitude == 1.0
-
-
-@pytest.mark.slow
-def test_cache_beyond_the_length_of_dynamic_scaling_is_refused():
-    model = model_of("CausalLM", "rotary, dynamic")  # scaled from 6 keys on
-    prompt = np.array([[5, 7], [4, 6]])
-    assert "caches" in model.encode(prompt, max_length=5)
-    with pytest.raises(ValueError, match="`max_length` must be at most 5: the rotations of longer"):
-        model.encode(prompt, max_length=6)
-    # Uncached steps compute all keys, as a call over as many tokens does.
-    tokens = np.random.default_rng(0).integers(4, VOCABULARY, (B, S))
-    wanted = np.asarray(model(tokens))
-    for position in range(2, S):
-        logits, _ = model.step(tokens, position, model.encode(prompt))
-        np.testing.assert_allclose(logits, wanted[:, position], atol=1e-5)
 
 
 def test_relative_position_bias_tables_of_a_stack_differ():
@@ -478,9 +431,6 @@ def built_heads(key_dim, **options):
             lambda: built_heads(4, rotary_dim=6),
             "`rotary_dim` must be at most the heads' width, 4. Received: rotary_dim=6",
         ),
-        (lambda: scalings.dynamic(0.5, 61), "scalings.dynamic: `factor` must be at least 1"),
-        (lambda: scalings.yarn(0.5, 61), "scalings.yarn: `factor` must be at least 1"),
-        (lambda: scalings.yarn(2.0, 61, 1.0, 1.0), "`beta_slow` must be below `beta_fast`=1.0"),
         (lambda: scalings.llama3(2.0, 4.0, 4.0), "`low_freq_factor` must be below"),
         (
             lambda: tfattn.RelativePositionBias(num_buckets=7),

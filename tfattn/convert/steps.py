@@ -22,11 +22,6 @@ def check(who: str, model: Any) -> None:
     if model.compute_dtype != "float32":  # runtimes support narrower floats only in part
         expected = 'compute in float32: copy its weights to a model with dtype="float32"'
         _checks.fail(who, "model", expected, model.dtype_policy.name)
-    for block in model.decoder.blocks:
-        positions = getattr(block.self_attention, "positions", None)
-        limited = getattr(positions, "max_cache_length", None) is not None
-        reason = "cached keys cannot change with the length in an exported file"
-        weights.refuse(who, "scaling", limited, reason)
     if keras.backend.backend() != "tensorflow":
         expected = (
             "be on the TensorFlow backend: save it, and load it with KERAS_BACKEND="

@@ -18,10 +18,6 @@ class HeadPositions(Configured, keras.layers.Layer):
     with weights, but cannot be saved by their configs then. Register the subclass with Keras to
     save it.
 
-    Attributes:
-        max_cache_length: maximum length of a cache, if longer sequences change the rotations of
-            earlier keys; None if they do not.
-
     Example: a rotation of two features by one radian per token.
         >>> class Turned(HeadPositions):
         ...     def turn(self, heads, start):
@@ -36,8 +32,6 @@ class HeadPositions(Configured, keras.layers.Layer):
         >>> tuple(attention(query=tokens, value=tokens).shape)
         (1, 5, 6)
     """
-
-    max_cache_length: int | None = None
 
     def build(self, query_shape: Shape, key_shape: Shape) -> None:
         """Creates any weights, for heads `(B, H, T, P)` and `(B, G, S, P)`."""

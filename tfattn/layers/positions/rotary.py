@@ -68,10 +68,6 @@ class RotaryPositions(HeadPositions):
         self.scaling = scaling
         self.interleaved = _checks.boolean(who, "interleaved", interleaved)
 
-    @property
-    def max_cache_length(self) -> int | None:  # type: ignore[override]
-        return None if self.scaling is None else self.scaling.max_cache_length
-
     def build(self, query_shape: Shape, key_shape: Shape) -> None:
         width: Any = query_shape[-1]
         if self.rotary_dim is None:
@@ -98,21 +94,15 @@ class RotaryPositions(HeadPositions):
         if not isinstance(start, int):
             start = ops.cast(start, "int32")
         if self.scaling is None:
-            frequencies, magnitude = unscaled_frequencies(self.base, width), 1.0
+            frequencies = unscaled_frequencies(self.base, width)
         else:
-            length = start + tokens
-            frequencies = self.scaling.frequencies(self.base, width, length)
-            magnitude = self.scaling.magnitude
-        # Not `[..., None, :]`: ONNX's converter makes an invalid slice of it, with a repeated axis.
-        frequencies = ops.expand_dims(
-            ops.cast(frequencies, "float32"), -2
-        )  # (1, R/2) or (B, 1, R/2)
+            frequencies = self.scaling.frequencies(self.base, width)
         is_per_row = not isinstance(start, int) and len(start.shape) == 1
         start = start[:, None] if is_per_row else start
         at = ops.cast(ops.arange(tokens, dtype="int32") + start, "float32")  # (T,) or (B, T)
-        angles = at[..., None] * frequencies
+        angles = at[..., None] * ops.cast(frequencies, "float32")  # (T, R/2) or (B, T, R/2)
         angles = angles[:, None] if is_per_row else angles
-        return ops.cos(angles) * magnitude, ops.sin(angles) * magnitude
+        return ops.cos(angles), ops.sin(angles)
 
     def _pairs(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """The first and the second feature of each pair, both `(B, H, T, R/2)`."""

@@ -173,11 +173,6 @@ class TransformerDecoderBlock(TransformerBlock):
         who = type(self).__name__
         self._check_memory(memory)
         _checks.positive_int(who, "max_length", max_length)
-        positions = getattr(self.self_attention, "positions", None)
-        most = None if positions is None else positions.max_cache_length
-        if most is not None and max_length > most:
-            expected = f"be at most {most}: the rotations of longer sequences need uncached keys"
-            _checks.fail(who, "max_length", expected, max_length)
         if (memory is None) == (batch_size is None):
             expected = "be passed" if memory is None else "be omitted with `memory`"
             _checks.fail(who, "batch_size", expected, batch_size)
