@@ -108,10 +108,24 @@ figure
 # - causal and window: the sliding window of long language models.
 # - causal or prefix: the question is read in both directions, the answer generated in one.
 # - causal and segments: two texts in one row for a language model.
-# - window and ``strided(2)``: every second key of the window, a dilated one.
-# - ``chunks(4)``: each chunk of four positions by itself; with ``chunk_ends(4)`` all queries also
-#   see the last position of each chunk, which can sum it up.
+# - ``chunks(4)``: each chunk of four positions by itself.
 # - ``blocks(plan, 2)``: a plan of blocks of two queries and two keys, computed once.
+#
+# A mask of your own is a class with ``on``, from positions to bools. ``EverySecond`` makes a window
+# dilated. With ``ChunkEnds`` all queries also see the last position of each chunk, which can sum it
+# up.
+
+
+class EverySecond(masks.Mask):
+    def on(self, grid):
+        return (grid.key_positions() - grid.query_positions()) % 2 == 0  # (t, s)
+
+
+class ChunkEnds(masks.Mask):
+    def on(self, grid):
+        return grid.key_positions() % 4 == 3  # (1, s)
+
+
 two_texts = masks.segments([[0, 0, 0, 0, 0, 1, 1, 1]])
 plan = np.eye(4, dtype=bool) | (np.arange(4) == 0)
 shown = {
@@ -123,9 +137,9 @@ shown = {
     "causal() | prefix(3)": masks.causal() | masks.prefix(3),
     "causal() & segments(...)": masks.causal() & two_texts,
     "~window(3)": ~masks.window(3),
-    "window(4) & strided(2)": masks.window(4) & masks.strided(2),
+    "window(4) & EverySecond()": masks.window(4) & EverySecond(),
     "chunks(4)": masks.chunks(4),
-    "chunks(4) | chunk_ends(4)": masks.chunks(4) | masks.chunk_ends(4),
+    "chunks(4) | ChunkEnds()": masks.chunks(4) | ChunkEnds(),
     "blocks(plan, 2)": masks.blocks(plan, size=2),
 }
 figure = tfattn.plot.mask_pictures(list(shown.values()), 8, titles=list(shown), columns=4)

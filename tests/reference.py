@@ -282,25 +282,12 @@ def window(size, num_queries, num_keys):
     return mask
 
 
-def strided(step, num_queries, num_keys):
-    mask = np.zeros((num_queries, num_keys), bool)
-    for t in range(num_queries):
-        for s in range(num_keys):
-            mask[t, s] = (t + num_keys - num_queries - s) % step == 0
-    return mask
-
-
 def chunks(size, num_queries, num_keys):
     mask = np.zeros((num_queries, num_keys), bool)
     for t in range(num_queries):
         for s in range(num_keys):
             mask[t, s] = (t + num_keys - num_queries) // size == s // size
     return mask
-
-
-def chunk_ends(size, count, num_keys):
-    """`(1, S)`: the last `count` keys of each chunk of `size`."""
-    return np.array([[s % size in range(size - count, size) for s in range(num_keys)]])
 
 
 def per_head(masks, shape):

@@ -481,7 +481,6 @@ TABLE = [
     ],
     row("kernels.get"),
     # Masks and biases.
-    row("masks.strided", step=SIZE),
     row("masks.padding", valid_lens=kind(LENGTHS, *ANY_MASK - {"an axis less"})),
     row("masks.explicit", mask=kind(PADDING[:, None], *ANY_MASK)),
     row("masks.positions_in_segments", ids=kind(IDS, *ALONE, *WIDE, "width 0")),

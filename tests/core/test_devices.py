@@ -23,7 +23,6 @@ MASKS = {
     "padding": lambda: masks.padding([40]),
     "padding of each query": lambda: masks.padding(1 + IDS),
     "prefix": lambda: masks.prefix([3]) | masks.causal(),
-    "strided": lambda: masks.strided(3),
     "chunks": lambda: masks.chunks(16),
     "blocks": lambda: masks.blocks(np.eye(7, dtype=bool), 10),
     "array": lambda: np.tri(T, dtype=bool),

@@ -58,17 +58,7 @@ RULES = {
         reference.segments(PACKED, PACKED_KEYS),
     ),
     "explicit": (masks.explicit(np.tri(T, S, dtype=bool)), np.tri(T, S, dtype=bool)),
-    "strided": (masks.strided(3), reference.strided(3, T, S)),
-    "dilated window": (
-        masks.window(4) & masks.strided(2),
-        reference.window(4, T, S) & reference.strided(2, T, S),
-    ),
     "chunks": (masks.chunks(3), reference.chunks(3, T, S)),
-    "chunk ends": (masks.chunk_ends(3, 2), reference.chunk_ends(3, 2, S)),
-    "fixed": (
-        masks.chunks(3) | masks.chunk_ends(3),
-        reference.chunks(3, T, S) | reference.chunk_ends(3, 1, S),
-    ),
     "blocks": (masks.blocks(PLAN, 2), reference.blocks(PLAN, 2, T, S)),
     "blocks of each head": (masks.blocks(HEADS_PLAN, 3), reference.blocks(HEADS_PLAN, 3, T, S)),
     "per head": (
@@ -188,11 +178,6 @@ EXACT = {
     "window": masks.window(2),
     "not a window": ~masks.window(2),
     "causal window": masks.causal() & masks.window(3),
-    "strided": masks.strided(3),
-    "dilated window": masks.window(4) & masks.strided(2),
-    "causal, dilated": masks.causal() & (masks.window(5) & masks.strided(3)),
-    "window or strided": masks.window(2) | masks.strided(4),
-    "not that": ~(masks.window(2) | masks.strided(4)),
     "chunks": masks.chunks(3),
     "chunks or a prefix": masks.chunks(3) | masks.prefix(1),
     "padding": masks.padding(np.array([3, 0])),
@@ -206,7 +191,7 @@ EXACT = {
     "not lengths, and chunks": masks.chunks(3) & ~Lengths(),
     "not one of two": ~(masks.padding([2, 1]) | Lengths()),
     "per head, and lengths": masks.per_head([masks.window(2), ~Lengths()], [1, 2]) & Lengths(),
-    "per head": masks.per_head([masks.window(2), masks.chunks(2), masks.strided(5)]),
+    "per head": masks.per_head([masks.window(2), masks.chunks(2)]),
 }
 
 
@@ -467,9 +452,7 @@ def test_mask_with_an_offset_sees_what_it_sees_in_the_square():
         masks.causal(),
         masks.causal() & masks.window(3),
         ~masks.causal() | masks.prefix(1),
-        masks.strided(3),
         masks.chunks(3),
-        masks.chunk_ends(3),
     ):
         square = np.broadcast_to(dense(mask, S, S), (S, S))
         for position in range(S - 1):
@@ -495,7 +478,6 @@ def test_grid_positions_begin_at_the_offset():
     ("make", "message"),
     [
         (lambda: masks.explicit(np.zeros((T, S), "float32")), "goes into `bias`"),
-        (lambda: masks.chunk_ends(3, 4), "`count` must be at most `size`=3. Received: count=4"),
         (lambda: masks.per_head([masks.causal()], [1, 2]), "`heads` must hold a number for each"),
         (lambda: masks.per_head([masks.causal()], [0]), "`heads` must be a positive integer"),
         (lambda: masks.blocks(np.ones((2, 2)), 2), "masks.blocks: `plan` must be boolean"),

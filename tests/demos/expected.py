@@ -319,9 +319,9 @@ def masked_attention(numbers, end):
         "causal() | prefix(3)": 39,
         "causal() & segments(...)": 21,
         "~window(3)": 30,
-        "window(4) & strided(2)": 20,
+        "window(4) & EverySecond()": 20,
         "chunks(4)": 32,
-        "chunks(4) | chunk_ends(4)": 40,
+        "chunks(4) | ChunkEnds()": 40,
         "blocks(plan, 2)": 28,
     }
     assert numbers["sees_nothing"] == 0.0

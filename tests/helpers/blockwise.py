@@ -79,10 +79,7 @@ MASKS = {
         masks.segments,
         lambda rng, b, h, *n: [np.sort(rng.integers(0, 4, (b, length)), axis=1) for length in n],
     ),
-    "strided": MaskKind(lambda: masks.strided(3)),
-    "dilated window": MaskKind(lambda: masks.window(6) & masks.strided(2)),
     "chunks": MaskKind(lambda: masks.causal() & masks.chunks(4)),
-    "chunk ends": MaskKind(lambda: masks.chunks(5) | masks.chunk_ends(5, 2)),
     "blocks": MaskKind(
         lambda plan: masks.blocks(plan, 2), lambda rng, b, h, t, s: [_plan(rng, t, s)]
     ),

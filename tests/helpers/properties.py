@@ -102,11 +102,6 @@ def leaf_of(choose: Choose, sizes: Sizes, rng) -> tuple[Any, np.ndarray]:
         ids = [arrange(rng.integers(0, 3, (rows, length))) for length in square]
         return masks.segments(*ids), reference.segments(*ids)
 
-    def chunk_ends():
-        count = choose([1, number])
-        ends = reference.chunk_ends(number, count, keys).astype(bool)
-        return masks.chunk_ends(number, count), ends
-
     def blocks():
         lead = choose([(), (rows,), (rows, sizes.heads)] if sizes.heads else [(), (rows,)])
         plan = array(*lead, -(-queries // number), -(-keys // number))
@@ -124,9 +119,7 @@ def leaf_of(choose: Choose, sizes: Sizes, rng) -> tuple[Any, np.ndarray]:
     kinds = {
         "causal": lambda: (masks.causal(), reference.causal(*square)),
         "window": lambda: (masks.window(number), reference.window(number, *square)),
-        "strided": lambda: (masks.strided(number), reference.strided(number, *square)),
         "chunks": lambda: (masks.chunks(number), reference.chunks(number, *square)),
-        "chunk ends": chunk_ends,
         "prefix": lambda: (masks.prefix(number), np.arange(keys)[None] < number),
         "prefixes": lambda: of_lengths(masks.prefix, lengths(rows)),
         "padding": lambda: of_lengths(masks.padding, np.minimum(lengths(rows), keys)),

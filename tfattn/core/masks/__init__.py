@@ -19,7 +19,7 @@ position of key S−1, as decoding needs.
 from tfattn.core.masks.base import Mask
 from tfattn.core.masks.blocks import blocks, plan
 from tfattn.core.masks.causal import causal
-from tfattn.core.masks.chunks import chunk_ends, chunks
+from tfattn.core.masks.chunks import chunks
 from tfattn.core.masks.explicit import explicit
 from tfattn.core.masks.grid import Grid
 from tfattn.core.masks.joins import every
@@ -27,7 +27,6 @@ from tfattn.core.masks.padding import padding
 from tfattn.core.masks.per_head import per_head
 from tfattn.core.masks.prefix import prefix
 from tfattn.core.masks.segments import positions_in_segments, segments
-from tfattn.core.masks.strided import strided
 from tfattn.core.masks.window import window
 
 __all__ = [
@@ -35,7 +34,6 @@ __all__ = [
     "Mask",
     "blocks",
     "causal",
-    "chunk_ends",
     "chunks",
     "every",
     "explicit",
@@ -45,6 +43,5 @@ __all__ = [
     "positions_in_segments",
     "prefix",
     "segments",
-    "strided",
     "window",
 ]
