@@ -93,10 +93,26 @@ keras.utils.set_random_seed(options.seed)
 # windowed self-attention  :math:`r n d`              1                 n / r
 # =======================  =========================  ================  ================
 d, k, r = 128, 3, 127
-table = tfattn.complexity(n=1024, d=d, kernel_size=k, window=r)
+
+
+def complexity(n, d):
+    """Operations, sequential steps and the longest path of each kind of layer, rounded up."""
+    layers = int(np.ceil(n / k))
+    dilated = next(depth for depth in range(1, n) if k**depth >= n)  # log_k n
+    return {
+        "self-attention": (n * n * d, 1, 1),
+        "recurrence": (n * d * d, n, n),
+        "convolution": (k * n * d * d, 1, layers),
+        "dilated convolution": (k * n * d * d, 1, dilated),
+        "separable convolution": (k * n * d + n * d * d, 1, layers),
+        "windowed self-attention": (min(r, n) * n * d, 1, int(np.ceil(n / r))),
+    }
+
+
+table = complexity(1024, d)
 print(f"1024 tokens of width {d}     operations  sequential steps  longest path")
-for name, cost in table.items():
-    print(f"{name:24}{cost.operations:14,d}{cost.sequential_steps:18,d}{cost.longest_path:14,d}")
+for name, (operations, steps, path) in table.items():
+    print(f"{name:24}{operations:14,d}{steps:18,d}{path:14,d}")
 
 # %%
 # Before the Transformer
@@ -118,8 +134,8 @@ for name, cost in table.items():
 # convolution take the same number of operations, so their lines lie on one another; a separable one
 # takes hardly more than a recurrence.
 lengths = 2 ** np.arange(5, 14)
-tables = [tfattn.complexity(n=int(n), d=512, kernel_size=k, window=r) for n in lengths]
-operations = {name: [one[name].operations for one in tables] for name in table}
+tables = [complexity(int(n), d=512) for n in lengths]
+operations = {name: [one[name][0] for one in tables] for name in table}
 figure = tfattn.plot.curves(
     lengths,
     operations,
@@ -137,7 +153,7 @@ figure
 # -----------------------------
 # Here attention is at its best: one step, however long the text. The square is the price of that.
 # Dilated convolutions come close.
-paths = {name: [one[name].longest_path for one in tables] for name in table}
+paths = {name: [one[name][2] for one in tables] for name in table}
 figure = tfattn.plot.curves(
     lengths, paths, "Tokens n", "Longest path (steps)", log_x=True, log_y=True
 )
@@ -188,7 +204,7 @@ for name, layer in layers.items():
             model.predict_on_batch(batch)
             times.append(time.perf_counter() - start)
         seconds[name].append(np.median(times[1:]))  # the first call prepares the others
-    costs = [tfattn.complexity(int(n), d, kernel_size=k, window=r)[name].operations for n in sizes]
+    costs = [complexity(int(n), d)[name][0] for n in sizes]
     # slopes over the longest sequences, where the layer has enough to do
     power = np.polyfit(np.log(sizes[-3:]), np.log([seconds[name][-3:], costs[-3:]]).T, 1)[0]
     measured[name], predicted[name] = power.tolist()
@@ -205,8 +221,7 @@ figure
 # %%
 # With this package
 # -----------------
-# The table for any sizes, and a window for any attention layer, whose hidden blocks are skipped.
-print(tfattn.complexity(n=4096, d=512, window=255)["windowed self-attention"])
+# A window for any attention layer, whose hidden blocks are skipped.
 local = tfattn.MultiHeadAttention(num_heads=8, key_dim=64)
 x = np.ones((1, 300, 512), "float32")
 print("Output", tuple(local(query=x, value=x, attention_mask=tfattn.masks.window(128)).shape))

@@ -80,7 +80,22 @@ model.fit(batches, epochs=4, shuffle=False, verbose=2, callbacks=[averaged])
 # Of the held-out sentences we take two hundred in which an adjective and its noun change places:
 # *the black cat* is *le chat noir*. The order is decided at one place, after *le*: the model has to
 # write *chat*, and not *noir*. There we look.
-examples = [(*pair, tfattn.data.swapped_words(*pair)) for pair in held_out]
+after = {"strange": "étrange", "happy": "heureu", "tired": "fatigué"}
+after |= {"black": "noir", "white": "blanc", "green": "vert"}
+
+
+def swapped_words(source, target):
+    """(Place in French, place in English) of each noun and adjective that change places."""
+    words, written = source.split(), target.split()
+    found = []
+    for s, word in enumerate(words):
+        places = [t for t, form in enumerate(written) if form.startswith(after.get(word, "?"))]
+        if len(places) == words.count(word) == 1 and words[s - 1] not in ("am", "are", "is", "not"):
+            found += [(places[0] - 1, s + 1), (places[0], s)]
+    return found
+
+
+examples = [(*pair, swapped_words(*pair)) for pair in held_out]
 examples = [each for each in examples if each[2]][:200]
 sources, references, swaps = zip(*examples, strict=True)
 
@@ -104,7 +119,7 @@ print(f"{exact:.1%} of their translations are right to the letter")
 row = np.arange(len(examples))
 due, noun_place = np.array([swap[0] for swap in swaps]).T  # the noun's place in French, in English
 noun, adjective = target_in[row, due + 1], target_in[row, due + 2]
-every = [(pair[1].split(), tfattn.data.swapped_words(*pair)) for pair in held_out]
+every = [(pair[1].split(), swapped_words(*pair)) for pair in held_out]
 adjectives = french.encode(" ".join(words[t + 1] for words, swap in every for t, _ in swap[::2]))
 
 # %%

@@ -119,11 +119,6 @@ def test_bandwidths_and_positions_of_another_kind_are_refused():
         transformer(positions=ROTARY)
 
 
-def test_kernel_size_and_required_tokens_of_another_kind_are_refused():
-    with refused("complexity: `kernel_size` must be an integer of at least 2", 1):
-        tfattn.complexity(7, 5, kernel_size=1)
-
-
 @pytest.mark.slow
 def test_tensors_whose_sizes_do_not_match_are_refused():
     with refused(f"DotProductAttention: `key` must {KEYS}", 6):

@@ -727,14 +727,11 @@ TABLE = [
     # What weights and heads do.
     row("interpret.attention_rollout", weights=kind({"a": np.full((B, H, T, T), 1 / T)})),
     row("interpret.head_entropy", weights=kind({"a": np.full((B, H, T, V), 1 / V)})),
-    *[
-        row(
-            f"interpret.{name}",
-            lambda name=name, **a: getattr(interpret, name)(**{"inputs": (IDS, IDS), **a}),
-            **{each: KINDS[each] for each in ("model", "objective")},
-        )
-        for name in ("head_importance", "gradient_times_attention")
-    ],
+    row(
+        "interpret.head_importance",
+        lambda **a: interpret.head_importance(**{"inputs": (IDS, IDS), **a}),
+        **{each: KINDS[each] for each in ("model", "objective")},
+    ),
     row(
         "interpret.without_heads",
         lambda **a: interpret.without_heads(**a).__enter__(),

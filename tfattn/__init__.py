@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from tfattn import kernel_regression, training
 from tfattn.core import biases, kernels, masks, normalizers
 from tfattn.core.attend import attend
-from tfattn.core.complexity import complexity
 from tfattn.core.engine.scope import path
 from tfattn.core.merging import merge_attentions
 from tfattn.core.softmax import masked_softmax
@@ -131,7 +130,6 @@ __all__ = [
     "attend",
     "attention_weights",
     "biases",
-    "complexity",
     "convert",
     "data",
     "exercises",

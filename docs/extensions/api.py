@@ -81,7 +81,7 @@ GROUPS = {
         "decoding.ScoredText",
         "decoding.Past",
     ],
-    "The engine": ["attend", "path", "merge_attentions", "masked_softmax", "complexity"],
+    "The engine": ["attend", "path", "merge_attentions", "masked_softmax"],
 }
 MODULES = {
     "masks": "Masks",

@@ -10,7 +10,7 @@ import re
 
 import pytest
 
-from tfattn.data import split_pairs, swapped_words, toy_translation
+from tfattn.data import split_pairs, toy_translation
 from tfattn.data import toy_lexicon as lexicon
 from tfattn.data.toy_corpus import _GRAMMAR_SIZE
 from tfattn.data.toy_grammar import DETERMINERS, NounPhrase, Sentence, english, french
@@ -246,27 +246,6 @@ def test_toy_grammar_counts_its_sentences():
     said = f"toy_translation: `num_pairs` must be at most {_GRAMMAR_SIZE}"
     with pytest.raises(ValueError, match=said):
         toy_translation(_GRAMMAR_SIZE + 1)
-
-
-# Nouns and adjectives that change places.
-
-
-def test_swapped_words_are_found_in_both_sentences():
-    # «chat» is the cat, third word of its sentence, and «noir» is black, the second; «petit» keeps
-    # its side.
-    source, target = "the black cat sees a small dog .", "le chat noir voit un petit chien ."
-    assert sorted(swapped_words(source, target)) == [(1, 2), (2, 1)]
-    assert swapped_words("she is tired .", "elle est fatiguée .") == []
-    # Others that could be meant.
-    assert swapped_words("the black cat black cat .", "le chat noir chat noir .") == []
-
-
-def test_swaps_come_in_twos_of_neighbors_that_change_places():
-    found = [swapped_words(*pair) for pair in toy_translation(500, seed=0)]
-    assert sum(map(bool, found)) > 100
-    for swaps in found:
-        for (t, s), (next_t, next_s) in zip(swaps[::2], swaps[1::2], strict=True):
-            assert (next_t, next_s) == (t + 1, s - 1)
 
 
 # Two parts of a corpus.

@@ -10,7 +10,7 @@ from keras import ops
 import tfattn
 from tests.helpers.tensors import numpy
 from tests.interpret import oracle
-from tfattn.interpret import gradient_times_attention, head_importance, without_heads
+from tfattn.interpret import head_importance, without_heads
 
 B, T, D, H, P = 2, 3, 5, 4, 2
 TOKENS = np.random.default_rng(0).normal(size=(B, T, D)).astype("float32")
@@ -69,18 +69,6 @@ def test_head_importance_equals_finite_difference_in_the_gate(kind):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", LAYERS)
-def test_gradient_times_attention_is_the_finite_difference_in_the_weights(kind):
-    model, layers = stack(kind)
-    slopes = oracle.slopes(lambda moved: oracle_of(layers, added=moved).sum(), (2, B, H, T, T))
-    weights = tfattn.attention_weights(model, TOKENS)
-    found = gradient_times_attention(model, TOKENS, objective)
-    assert list(found) == list(weights) == ["layer_0", "layer_1"]
-    for path, slope in zip(found, slopes, strict=True):
-        np.testing.assert_allclose(found[path], weights[path] * slope, rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.slow
 def test_head_importance_of_a_layer_called_twice_gates_both_calls():
     layer = LAYERS["of this package"]("shared")
     x = tokens = keras.Input((None, D))
@@ -94,7 +82,6 @@ def test_head_importance_of_a_layer_called_twice_gates_both_calls():
     slopes = oracle.slopes(total, (B, H))
     found = head_importance(model, TOKENS, objective)
     np.testing.assert_allclose(found["shared"], np.abs(slopes).mean(axis=0), rtol=1e-4, atol=1e-5)
-    assert list(gradient_times_attention(model, TOKENS, objective)) == ["shared", "shared:1"]
 
 
 @pytest.mark.slow
@@ -129,8 +116,6 @@ def test_head_importance_of_layers_with_more_axes_is_by_head():
     x = np.random.default_rng(2).normal(size=(B, T, 7, D)).astype("float32")
     found = head_importance(model, x, lambda output: ops.sum(output[:, 0], axis=(1, 2)))
     assert found["layer"].shape == (H,) and (found["layer"] > 0).all()
-    with pytest.raises(ValueError, match=r"have layers of \(B, T, D\) .* Received: model='layer'"):
-        gradient_times_attention(model, x, lambda output: ops.sum(output[:, 0], axis=(1, 2)))
 
 
 @pytest.mark.parametrize("kind", LAYERS)
@@ -218,7 +203,6 @@ def test_heads_of_keras_hub_are_gated():
 
     (path,) = found = head_importance(model, inputs, first)
     assert found[path].shape == (2,) and (found[path] > 0).all()
-    assert gradient_times_attention(model, inputs, first)[path].shape == (1, 2, 4, 4)
     with without_heads(model, {path: 0}):
         assert not np.allclose(numpy(model(inputs)), before)
     np.testing.assert_array_equal(numpy(model(inputs)), before)

@@ -91,7 +91,6 @@ def out(folder, loaded, monkeypatch):
 def test_run_shows_what_it_has_done_and_is_resumed(trained, loaded, folder, refused, capsys):
     before = result(trained.output)
     assert {"exact_match", "bleu", "val_bleu", "val_loss", "parameters", "seconds"} <= set(before)
-    assert 0 <= before["aligned_swaps"] <= 1
     assert before["scored"] == "val" and before["sentences"] == 20
     assert before["epochs"] == before["best_epoch"] == 1
     assert 0 < before["training_seconds"] < before["seconds"]
@@ -190,7 +189,6 @@ def test_run_of_a_transformer_learns_from_files_in_subwords(
     assert "40 training pairs, 40 held out" in output
     numbers = result(output)
     assert numbers["scored"] == "test" and numbers["sentences"] == 5
-    assert "aligned_swaps" not in numbers
     assert (tmp_path / "out" / "translator" / "attention.png").exists()
 
 

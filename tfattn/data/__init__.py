@@ -28,7 +28,6 @@ from tfattn.data.subword_dropout import SubwordDropout
 from tfattn.data.subwords import SubwordVocabulary, load_vocabulary
 from tfattn.data.tokenizers import Characters, Moses
 from tfattn.data.toy_corpus import split_pairs, toy_translation
-from tfattn.data.toy_swaps import swapped_words
 from tfattn.data.vocabulary import Vocabulary
 
 __all__ = [
@@ -43,7 +42,6 @@ __all__ = [
     "read_parallel",
     "shard_batches",
     "split_pairs",
-    "swapped_words",
     "token_batches",
     "toy_translation",
     "translation_batches",

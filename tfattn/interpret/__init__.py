@@ -5,14 +5,13 @@ tokens or heads, and compares the result with random deletions.
 """
 
 from tfattn.interpret.deletion import DeletionTest, deletion_test
-from tfattn.interpret.heads import gradient_times_attention, head_importance, without_heads
+from tfattn.interpret.heads import head_importance, without_heads
 from tfattn.interpret.weights import attention_rollout, head_entropy
 
 __all__ = [
     "DeletionTest",
     "attention_rollout",
     "deletion_test",
-    "gradient_times_attention",
     "head_entropy",
     "head_importance",
     "without_heads",

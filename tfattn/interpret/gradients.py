@@ -11,8 +11,6 @@ from keras import ops
 from tfattn import _checks
 from tfattn._types import Tensor
 
-_MAPS = ("output_dense", "value_dense", "gate_dense")
-
 
 class HeadCall(NamedTuple):
     """One call of an attention layer.
@@ -20,19 +18,15 @@ class HeadCall(NamedTuple):
     Attributes:
         outputs: `(B, T, H, V)`, the outputs of the heads, before the output map.
         gradient: `(B, T, H, V)`, the gradient with respect to `outputs`.
-        values: `(B, S, G, V)`, the values of G key heads; None if no map of values ran.
-        gate: `(B, T, H, V)`, by which the outputs were multiplied; None without a gate.
     """
 
     outputs: np.ndarray
     gradient: np.ndarray
-    values: np.ndarray | None
-    gate: np.ndarray | None
 
 
-def linear_map(layer: keras.layers.Layer, name: str) -> Any:
-    """A linear map of an attention layer: `name` in this package, elsewhere also `_name`."""
-    return getattr(layer, name, getattr(layer, f"_{name}", None))
+def output_map(layer: keras.layers.Layer) -> Any:
+    """The output map of an attention layer, here and in Keras; None without one."""
+    return getattr(layer, "output_dense", getattr(layer, "_output_dense", None))
 
 
 def calls_of_heads(
@@ -47,20 +41,19 @@ def calls_of_heads(
     The model runs twice: once for the outputs of the heads, and once with zeros added to them,
     for the gradients.
     """
-    recorders = [{name: _Recorder() for name in _MAPS} for _ in layers]
+    recorders = [_Recorder() for _ in layers]
     with contextlib.ExitStack() as stack:
-        for layer, recorded in zip(layers, recorders, strict=True):
-            for name in _MAPS:
-                stack.enter_context(_computed(linear_map(layer, name), recorded[name]))
+        for layer, recorder in zip(layers, recorders, strict=True):
+            stack.enter_context(_computed(output_map(layer), recorder))
         model(inputs, training=False)
-    outputs = [each["output_dense"].inputs for each in recorders]
+    outputs = [each.inputs for each in recorders]
 
     def total(zeros: list[Tensor]) -> Tensor:
         remaining = iter(zeros)
         with contextlib.ExitStack() as stack:
             for layer, calls in zip(layers, outputs, strict=True):
                 adding = _Adding([next(remaining) for _ in calls])
-                stack.enter_context(_computed(linear_map(layer, "output_dense"), adding))
+                stack.enter_context(_computed(output_map(layer), adding))
             result = objective(model(inputs, training=False))
         if not ops.is_tensor(result) or len(result.shape) > 1:
             expected = "return a tensor of shape () or (B,), by keras.ops"
@@ -70,33 +63,20 @@ def calls_of_heads(
 
     zeros = [ops.zeros_like(x) for calls in outputs for x in calls]
     gradients = iter(_gradients(who, total, zeros))
-    found = []
-    for recorded, calls in zip(recorders, outputs, strict=True):
-        columns = (
-            calls,
-            [next(gradients) for _ in calls],
-            recorded["value_dense"].of(len(calls)),
-            recorded["gate_dense"].of(len(calls)),
-        )
-        found.append([HeadCall(*map(_array, row)) for row in zip(*columns, strict=True)])
-    return found
+    return [
+        [HeadCall(_array(call), _array(next(gradients))) for call in calls] for calls in outputs
+    ]
 
 
 class _Recorder:
-    """Records inputs and outputs of the calls of a linear map."""
+    """Records the inputs of the calls of a linear map."""
 
     def __init__(self) -> None:
         self.inputs: list[Tensor] = []
-        self.outputs: list[Any] = []
 
     def __call__(self, call: Callable[[Tensor], Tensor], inputs: Tensor) -> Tensor:
         self.inputs.append(inputs)
-        self.outputs.append(call(inputs))
-        return self.outputs[-1]
-
-    def of(self, count: int) -> list[Tensor | None]:
-        """The outputs of `count` calls; None for each if there were not as many."""
-        return self.outputs if len(self.outputs) == count else [None] * count
+        return call(inputs)
 
 
 class _Adding:
@@ -110,11 +90,8 @@ class _Adding:
 
 
 @contextlib.contextmanager
-def _computed(layer: keras.layers.Layer | None, function: Callable[..., Tensor]) -> Iterator[None]:
-    """Has `function(call, inputs)` compute the calls of a layer; without a layer does nothing."""
-    if layer is None:
-        yield
-        return
+def _computed(layer: keras.layers.Layer, function: Callable[..., Tensor]) -> Iterator[None]:
+    """Has `function(call, inputs)` compute the calls of a layer."""
     call = layer.call
 
     def computed(inputs: Tensor, *args: Any, **kwargs: Any) -> Tensor:
@@ -156,5 +133,5 @@ def _gradients(who: str, function: Callable[[list[Any]], Any], tensors: list[Any
     raise ValueError(f"{who}: no gradients on {backend}; use TensorFlow, JAX or PyTorch")
 
 
-def _array(tensor: Tensor | None) -> Any:
-    return None if tensor is None else ops.convert_to_numpy(ops.cast(tensor, "float32"))
+def _array(tensor: Tensor) -> np.ndarray:
+    return ops.convert_to_numpy(ops.cast(tensor, "float32"))

@@ -10,8 +10,7 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn._types import Tensor
-from tfattn.interpret.gradients import HeadCall, calls_of_heads, linear_map
-from tfattn.layers.attention.weights import attention_weights
+from tfattn.interpret.gradients import HeadCall, calls_of_heads, output_map
 
 
 @contextlib.contextmanager
@@ -57,7 +56,7 @@ def without_heads(
     for path, numbers in heads.items():
         if path not in layers:
             _checks.fail(who, "heads", f"hold layer paths from {list(layers)}", path)
-        kernel = linear_map(layers[path], "output_dense").kernel
+        kernel = output_map(layers[path]).kernel
         numbers = numbers if isinstance(numbers, Sequence | np.ndarray) else [numbers]
         numbers = _checks.integers(who, f"heads[{path!r}]", numbers)
         if not all(0 <= number < kernel.shape[0] for number in numbers):
@@ -121,57 +120,6 @@ def head_importance(
     return importance
 
 
-def gradient_times_attention(
-    model: keras.layers.Layer, inputs: Any, objective: Callable[[Any], Tensor]
-) -> dict[str, np.ndarray]:
-    """The attention weights, each times the gradient of an objective with respect to it.
-
-        result[h, t, s] = weights[h, t, s] · ∂ objective / ∂ weights[h, t, s]
-
-    To first order it is this weight's contribution to the objective: without the weight, and with
-    the others unchanged, the objective is lower by it. Unlike the weights it depends on the
-    values and the objective. It does not contain the residual connections.
-
-    Args:
-        model, inputs, objective: as for `head_importance`.
-    Returns:
-        dict from the path of each layer to `(B, H, T, S)`, as from `tfattn.attention_weights`.
-    Raises:
-        ValueError: as for `head_importance`; or weights or values of a layer cannot be recorded.
-    Example:
-        >>> model = TransformerEncoderBlock(num_heads=2, hidden_dim=8, name="block")
-        >>> tokens = np.ones((1, 3, 4), "float32")
-        >>> result = tfattn.interpret.gradient_times_attention(
-        ...     model, tokens, lambda output: output[:, 0, 0]
-        ... )
-        >>> result["block/self_attention"].shape
-        (1, 2, 3, 3)
-
-    Source: Serrano and Smith 2019, arXiv:1906.03731, there with a single layer.
-    """
-    who = "gradient_times_attention"
-    found = _calls(who, model, inputs, objective)
-    weights = attention_weights(model, inputs)
-    result = {}
-    for layer, calls in found.items():
-        for number, call in enumerate(calls):
-            path = f"{layer}:{number}" if number else layer
-            recorded, values = weights.get(path), call.values
-            if (
-                recorded is None
-                or values is None
-                or not recorded.ndim == values.ndim == call.outputs.ndim == 4
-            ):
-                expected = "have layers of (B, T, D) whose weights and values can be recorded"
-                _checks.fail(who, "model", expected, path)
-            gradient = call.gradient if call.gate is None else call.gradient * call.gate
-            # A key head belongs to H / G consecutive heads.
-            groups = call.outputs.shape[2] // values.shape[2]
-            values = np.repeat(values, groups, axis=2)
-            result[path] = recorded * np.einsum("bthv,bshv->bhts", gradient, values)
-    return result
-
-
 def _calls(
     who: str, model: keras.layers.Layer, inputs: Any, objective: Callable[[Any], Tensor]
 ) -> dict[str, list[HeadCall]]:
@@ -195,7 +143,7 @@ def _layers_with_heads(who: str, model: keras.layers.Layer) -> dict[str, keras.l
     _check_model(who, model)
     layers = {}
     for layer in model._flatten_layers():
-        if _joins_heads(linear_map(layer, "output_dense")):
+        if _joins_heads(output_map(layer)):
             if layer.path in layers:
                 _checks.fail(who, "model", "have a path of its own for each layer", layer.path)
             layers[layer.path] = layer

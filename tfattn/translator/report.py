@@ -6,11 +6,11 @@ from typing import Any
 import keras
 import numpy as np
 
-from tfattn import data, plot, training
+from tfattn import plot, training
 from tfattn._files import replacing
+from tfattn.layers.attention.weights import attention_weights
 from tfattn.translator import translating
-from tfattn.translator.alignment import source_attention
-from tfattn.translator.corpus import Pairs, Vocabulary
+from tfattn.translator.corpus import Vocabulary
 from tfattn.translator.run import Run
 
 
@@ -42,9 +42,6 @@ def show(run: Run, model: keras.Model, history: dict[str, Any]) -> None:
     best = run.best_epoch(history)
     val_bleu = history["val_bleu"][best]
     exact = np.mean([h == r for h, r in zip(hypotheses, references, strict=True)])
-    swaps = (
-        {} if options.data else {"aligned_swaps": swaps_found(model, run.scored, run.vocabularies)}
-    )
     result = {
         "exact_match": round(float(exact), 4),
         "bleu": round(training.corpus_bleu(hypotheses, references), 2),
@@ -53,7 +50,6 @@ def show(run: Run, model: keras.Model, history: dict[str, Any]) -> None:
         "val_bleu": None if np.isnan(val_bleu) else round(val_bleu, 2),
         "val_loss": round(history["val_loss"][best], 4),
         "best_epoch": best + 1,
-        **swaps,
         "parameters": model.count_params(),
         "epochs": len(history["loss"]),
         "training_seconds": round(sum(history["seconds"]), 1),  # of all epochs, with validation
@@ -62,27 +58,24 @@ def show(run: Run, model: keras.Model, history: dict[str, Any]) -> None:
     print("result:", json.dumps(result))  # one line, easy to parse
 
 
-def swaps_found(model: keras.Model, pairs: Pairs, vocabularies: list[Vocabulary]) -> float | None:
-    """Fraction of reordered words in toy sentences whose largest attention weight is on the
-    aligned source word, for the best head; None if no word is reordered.
-    """
-    found = []
-    for start in range(0, len(pairs), 100):
-        batch = pairs[start : start + 100]
-        heaviest = np.argmax(source_attention(model, batch, vocabularies), axis=-1)  # (B, H, T)
-        found += [
-            heaviest[row, :, t] == s
-            for row, pair in enumerate(batch)
-            for t, s in data.swapped_words(*pair)
-        ]
-    return round(float(np.mean(found, axis=0).max()), 4) if found else None
+def _source_attention(
+    model: keras.Model, source: str, target: str, vocabularies: list[Vocabulary]
+) -> np.ndarray:
+    """Cross-attention weights of the decoder's last block: `(H, T, S)`."""
+    source_vocabulary, target_vocabulary = vocabularies
+    tokens = [*source_vocabulary.encode(source), source_vocabulary.end_id]
+    target_in = [target_vocabulary.begin_id, *target_vocabulary.encode(target)]
+    recorded = attention_weights(model, (np.array([tokens]), np.array([target_in])))
+    last = [name for name in recorded if name.endswith(("cross_attention", "decoder"))][-1]
+    weights = recorded[last]
+    return weights[0] if weights.ndim == 4 else weights
 
 
 def _attention_figure(
     model: keras.Model, source: str, hypothesis: str, vocabularies: list[Vocabulary]
 ) -> Any:
     source_vocabulary, target_vocabulary = vocabularies
-    weights = source_attention(model, [(source, hypothesis)], vocabularies)[0]  # (H, T, S)
+    weights = _source_attention(model, source, hypothesis, vocabularies)  # (H, T, S)
     titles = [f"head {h}" for h in range(len(weights))] if len(weights) > 1 else ["alignment"]
     return plot.heatmaps(
         weights,
