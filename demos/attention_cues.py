@@ -219,11 +219,11 @@ figure
 #    A new color, yes: it is a mean. Not any color: with weights that are not negative and sum to 1,
 #    no channel of the output is above its largest value or below its smallest.
 #
-# **5.** Write attention pooling yourself: ``python -m tfattn.exercises open attention_pooling``.
+# **5.** Write attention pooling yourself: ``python -m exercises open attention_pooling``.
 #
 # .. dropdown:: Answer
 #
-#    ``python -m tfattn.exercises check attention_pooling`` checks your function; ``hint`` helps on
+#    ``python -m exercises check attention_pooling`` checks your function; ``hint`` helps on
 #    the way. All :doc:`exercises </exercises>` work like this.
 #
 # Where to go next

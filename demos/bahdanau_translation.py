@@ -276,8 +276,8 @@ print(f"Figures, viewer.html and live.html in {options.out}")
 #
 # .. dropdown:: Answer
 #
-#    ``python -m tfattn.exercises open bahdanau_context`` writes the task,
-#    ``python -m tfattn.exercises check bahdanau_context`` checks your function:
+#    ``python -m exercises open bahdanau_context`` writes the task,
+#    ``python -m exercises check bahdanau_context`` checks your function:
 #    :doc:`all exercises </exercises>`.
 #
 # Where to go next

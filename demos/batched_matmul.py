@@ -150,7 +150,7 @@ print(f"attend: {attended[0, 0, 0]:.1f} and {attended[1, 0, 0]:.1f}")
 #
 # .. dropdown:: Answer
 #
-#    ``python -m tfattn.exercises open weighted_sums`` writes the task, ``check weighted_sums``
+#    ``python -m exercises open weighted_sums`` writes the task, ``check weighted_sums``
 #    checks it.
 #
 # Where to go next

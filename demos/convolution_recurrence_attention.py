@@ -269,8 +269,8 @@ print("Output", tuple(local(query=x, value=x, attention_mask=tfattn.masks.window
 #
 # .. dropdown:: Answer
 #
-#    ``python -m tfattn.exercises open layers_to_connect`` writes the task,
-#    ``python -m tfattn.exercises check layers_to_connect`` checks your function:
+#    ``python -m exercises open layers_to_connect`` writes the task,
+#    ``python -m exercises check layers_to_connect`` checks your function:
 #    :doc:`all exercises </exercises>`.
 #
 # Where to go next

@@ -301,7 +301,7 @@ figure
 #
 # .. dropdown:: Answer
 #
-#    ``python -m tfattn.exercises open leave_one_out_weights`` writes the task, ``check
+#    ``python -m exercises open leave_one_out_weights`` writes the task, ``check
 #    leave_one_out_weights`` checks it.
 #
 # Where to go next

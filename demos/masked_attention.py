@@ -246,7 +246,7 @@ print("Output", tuple(output.shape))
 #
 # .. dropdown:: Answer
 #
-#    ``python -m tfattn.exercises open causal_mask`` writes the task, ``check causal_mask`` checks
+#    ``python -m exercises open causal_mask`` writes the task, ``check causal_mask`` checks
 #    it, also with more keys than queries.
 #
 # Where to go next

@@ -281,8 +281,8 @@ print("Output", tuple(output.shape))
 #
 # .. dropdown:: Answer
 #
-#    ``python -m tfattn.exercises open split_heads`` writes the task,
-#    ``python -m tfattn.exercises check split_heads`` checks your function:
+#    ``python -m exercises open split_heads`` writes the task,
+#    ``python -m exercises check split_heads`` checks your function:
 #    :doc:`all exercises </exercises>`.
 #
 # Where to go next

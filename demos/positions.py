@@ -305,8 +305,8 @@ print("Output", tuple(x.shape))
 #
 # .. dropdown:: Answer
 #
-#    ``python -m tfattn.exercises open sinusoidal_positions`` writes the task,
-#    ``python -m tfattn.exercises check sinusoidal_positions`` checks your function:
+#    ``python -m exercises open sinusoidal_positions`` writes the task,
+#    ``python -m exercises check sinusoidal_positions`` checks your function:
 #    :doc:`all exercises </exercises>`.
 #
 # Where to go next

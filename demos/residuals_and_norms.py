@@ -302,8 +302,8 @@ print(f"Difference between AddNorm and post-norm by hand: {difference:.1e}")
 #
 # .. dropdown:: Answer
 #
-#    ``python -m tfattn.exercises open layer_norm`` writes the task,
-#    ``python -m tfattn.exercises check layer_norm`` checks your function:
+#    ``python -m exercises open layer_norm`` writes the task,
+#    ``python -m exercises check layer_norm`` checks your function:
 #    :doc:`all exercises </exercises>`.
 #
 # Where to go next

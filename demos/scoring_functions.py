@@ -347,7 +347,7 @@ figure
 #
 # .. dropdown:: Answer
 #
-#    ``python -m tfattn.exercises open masked_softmax`` writes the task, ``check masked_softmax``
+#    ``python -m exercises open masked_softmax`` writes the task, ``check masked_softmax``
 #    checks it. Its inputs have rows that are masked entirely, so a filled softmax fails.
 #
 # Where to go next

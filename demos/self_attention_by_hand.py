@@ -254,7 +254,7 @@ figure
 #
 # .. dropdown:: Answer
 #
-#    ``python -m tfattn.exercises open self_attention`` writes the task, ``check self_attention``
+#    ``python -m exercises open self_attention`` writes the task, ``check self_attention``
 #    checks it. Steps 6 to 8 are ``weights @ values``.
 #
 # Where to go next

@@ -297,8 +297,8 @@ print(f"Figures, viewer.html and live.html in {options.out}")
 #
 # .. dropdown:: Answer
 #
-#    ``python -m tfattn.exercises open decoder_step`` writes the task,
-#    ``python -m tfattn.exercises check decoder_step`` checks your function:
+#    ``python -m exercises open decoder_step`` writes the task,
+#    ``python -m exercises check decoder_step`` checks your function:
 #    :doc:`all exercises </exercises>`.
 #
 # Where to go next

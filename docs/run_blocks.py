@@ -74,6 +74,7 @@ def main() -> int:
     chosen = [page.resolve() for page in parser.parse_args().pages] or pages()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("MPLBACKEND", "Agg")
+    sys.path.insert(0, str(ROOT))  # for `exercises`
     import tfattn  # noqa: F401  (imported once for all pages)
 
     failed = 0

@@ -174,7 +174,7 @@ def deck(language: str, lesson: dict[str, str]) -> str:
     title = html.escape(lesson["title"])
     exercises = re.findall(r"`(\w+)`", lesson["exercises"])
     end = " --language zh\n" if language == "zh" else "\n"
-    commands = "".join(f"python -m tfattn.exercises open {name}{end}" for name in exercises)
+    commands = "".join(f"python -m exercises open {name}{end}" for name in exercises)
     formula = rendered(nodes.math_block("", f) for f in re.findall(r"\$(.+?)\$", lesson["formula"]))
     drawing = picture(page, re.search(r"\((\S+\.svg)\)", lesson["drawing"])[1])
     slides = [slide(title, goal + minutes + pages), slide(title, formula, drawing)]

@@ -34,7 +34,7 @@ LEVELS = {
 }
 OF_KERAS = {"_gradients", "_program"}  # of level 0, for those who compute with Keras
 KERAS_MODEL = "tfattn.kernel_regression.keras_model"  # the others there compute in NumPy
-SIDES = {"data", "decoding", "exercises", "plot", "training"}  # know level 0 and themselves
+SIDES = {"data", "decoding", "plot", "training"}  # know level 0 and themselves
 TOP_LEVEL = 4  # knows the sides too
 
 # The memory-linear paths are TensorFlow's own: the engine's, a package of its own, and the loss's.
@@ -43,7 +43,6 @@ MAY_USE_TENSORFLOW = {
     "tfattn._gradients",
     "tfattn.core.engine.tensorflow",
     "tfattn.training.streamed",
-    "tfattn.training.streamed_divergence",
 }
 
 # Looked up when first used: never at the top of a module.

@@ -738,10 +738,8 @@ TABLE = [
         model=OBJECT.of(New(built_transformer)),
         heads=KINDS["heads"],
     ),
-    # Examples and exercises.
+    # Examples.
     row("load_example", name=NAME.of("grammar")),
-    row("exercises.get", name=NAME.of("causal_mask")),
-    row("exercises.check", name=NAME.of("causal_mask")),
 ]
 
 
@@ -758,7 +756,7 @@ def public_callables(module, prefix=""):
 LEFT_OUT = {
     *("biases.Bias", "data.Characters", "masks.Grid", "masks.Mask", "plot.Viewer", "rules.Rule"),
     *("kernel_regression.Band", "kernel_regression.LeaveOneOut", "scalings.Scaling"),
-    *("exercises.Exercise", "exercises.names", "interpret.DeletionTest", "training.StepCost"),
+    *("interpret.DeletionTest", "training.StepCost"),
 }
 KNOWN = {each.name for each in TABLE} | LEFT_OUT
 # The last part of the name, for callables with two public names and for methods with rows.

@@ -14,10 +14,10 @@ import keras
 import pytest
 
 import tfattn
+from exercises.__main__ import main as exercises
 from tests.helpers.processes import printed, python
 from tfattn import _program
 from tfattn.__main__ import packages
-from tfattn.exercises.__main__ import main as exercises
 from tfattn.translator.__main__ import main as translator
 
 # Python runs this at its start: Ctrl-C comes when a module is imported. A parent may have told its
@@ -65,20 +65,19 @@ def test_programs_with_quiet_imports_are_all_of_the_package():
     assert _program._PROGRAMS == {("-m", name) for name in names}
 
 
-@pytest.mark.parametrize("program, command", [(translator, "score"), (exercises, "list")])
+@pytest.mark.parametrize("program, command", [(translator, "score")])
 def test_command_interrupted_is_status_130(program, command, monkeypatch, capsys):
     def stop(*_):
         signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr("tfattn.translator.scoring.score", stop)
-    monkeypatch.setattr("tfattn.exercises.__main__.names", stop)
     monkeypatch.setattr(_program, "_stop", lambda *_: pytest.fail("ended without cleaning up"))
     before = signal.signal(signal.SIGINT, _program._stop)  # as the imports of a program leave it
     try:
         assert program([command]) == 130
     finally:
         signal.signal(signal.SIGINT, before)
-    assert capsys.readouterr() == ("", "\nInterrupted.\n" if program is translator else "")
+    assert capsys.readouterr() == ("", "\nInterrupted.\n")
 
 
 class PressesLate:
@@ -113,13 +112,12 @@ def work_on(lose):
     return work
 
 
-@pytest.mark.parametrize("program, command", [(translator, "score"), (exercises, "list")])
+@pytest.mark.parametrize("program, command", [(translator, "score")])
 @pytest.mark.parametrize("lose", [drop, catch, raise_another])
 def test_command_whose_interrupt_is_lost_is_status_130_soon(
     lose, program, command, monkeypatch, capsys
 ):
     monkeypatch.setattr("tfattn.translator.scoring.score", work_on(lose))
-    monkeypatch.setattr("tfattn.exercises.__main__.names", work_on(lose))
     monkeypatch.setattr(_program, "_AGAIN", 0.02, raising=False)
     before, hook = signal.signal(signal.SIGINT, _program._stop), sys.unraisablehook
     try:
@@ -134,14 +132,11 @@ def test_command_whose_interrupt_is_lost_is_status_130_soon(
 def test_package_imported_loads_no_program_and_no_module_without_layers():
     code = (
         "import sys, tfattn\n"
-        "lazy = ('convert', 'data', 'exercises', 'interpret', 'plot', 'translator')\n"
+        "lazy = ('convert', 'data', 'interpret', 'plot', 'translator')\n"
         "print([name for name in lazy if f'tfattn.{name}' in sys.modules])\n"
-        "assert {*lazy[:-1]} <= {*dir(tfattn)}\n"
-        "print('tfattn.exercises.masks' in sys.modules)\n"
-        "tfattn.exercises.names()\n"
-        "print('tfattn.exercises.masks' in sys.modules)"
+        "assert {*lazy[:-1]} <= {*dir(tfattn)}"
     )
-    assert printed("-c", code, warm=True) == "[]\nFalse\nTrue\n"
+    assert printed("-c", code, warm=True) == "[]\n"
 
 
 VERSIONS = f"tfattn {tfattn.__version__}\n", f"\nkeras {keras.__version__}\n"
@@ -150,7 +145,7 @@ VERSIONS = f"tfattn {tfattn.__version__}\n", f"\nkeras {keras.__version__}\n"
 @pytest.mark.parametrize(
     "command, shown",
     [
-        ("tfattn.exercises hint merge_heads", ["1/2  It inverts split_heads, last step first.\n"]),
+        ("exercises hint merge_heads", ["1/2  It inverts split_heads, last step first.\n"]),
         ("tfattn.translator --help", ["\n    translate ", "'python -m tfattn.translator COMMAND"]),
         ("tfattn", [*VERSIONS, "python -m tfattn.translator "]),
     ],
@@ -200,9 +195,9 @@ def test_program_output_is_utf8_in_a_file_and_fails_on_no_terminal(
 @pytest.mark.skipif(os.name != "posix", reason="no closed standard error")
 def test_program_without_standard_error_runs(monkeypatch):
     monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL", raising=False)
-    command = "[sys.executable, '-m', 'tfattn.exercises', 'hint', 'merge_heads']"
+    command = "[sys.executable, '-m', 'tfattn.translator', '--help']"
     code = f"import os, sys; os.close(2); os.execv(sys.executable, {command})"
-    assert printed("-c", code) == "1/2  It inverts split_heads, last step first.\n"
+    assert "COMMAND --help" in printed("-c", code)
 
 
 def test_versions_shown_are_of_what_users_install(monkeypatch):

@@ -31,7 +31,7 @@ def decks(slides):
 
 @pytest.mark.slow
 def test_lessons_are_the_same_twelve_in_both_languages_with_all_tutorials(slides):
-    from tfattn import exercises
+    import exercises
 
     english, chinese = ([*slides.lessons(language)] for language in LANGUAGES)
     assert len(english) == 12

@@ -76,7 +76,7 @@ from tfattn.training.metrics import MaskedAccuracy
 from tfattn.training.schedules import InverseSquareRootSchedule, TransformerSchedule
 
 if TYPE_CHECKING:
-    from tfattn import convert, data, exercises, interpret, plot
+    from tfattn import convert, data, interpret, plot
     from tfattn.kernel_regression import KernelRegressor as KernelRegressor
 
 __version__ = "0.1.0"
@@ -132,7 +132,6 @@ __all__ = [
     "biases",
     "convert",
     "data",
-    "exercises",
     "interpret",
     "kernel_regression",
     "kernels",
@@ -153,7 +152,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Modules without layers are imported when they are first used: that halves the import time."""
-    if name in ("convert", "data", "exercises", "interpret", "plot"):
+    if name in ("convert", "data", "interpret", "plot"):
         return importlib.import_module(f"tfattn.{name}")
     if name == "KernelRegressor":
         return kernel_regression.KernelRegressor

@@ -13,7 +13,6 @@ import tfattn
 
 COMMANDS = """\
 python -m tfattn.translator   train a translator, score it, translate, export it (--help)
-python -m tfattn.exercises    exercises that check themselves (--help)
 python -m tfattn.examples     train the example of tfattn.load_example again (--help)
 """
 

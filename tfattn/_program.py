@@ -89,7 +89,7 @@ def _import_keras() -> None:
         os.close(nowhere)
 
 
-_PROGRAMS = {("-m", f"tfattn{name}") for name in ("", ".translator", ".exercises", ".examples")}
+_PROGRAMS = {("-m", f"tfattn{name}") for name in ("", ".translator", ".examples")}
 if not _PROGRAMS.isdisjoint(itertools.pairwise(sys.orig_argv)):
     if sys.stderr is None:  # closed, as by `2>&-`
         sys.stderr = open(os.devnull, "w", encoding="utf-8")

@@ -97,7 +97,6 @@ MODULES = {
     "convert": "Weights from elsewhere",
     "training": "Training",
     "interpret": "Interpretation",
-    "exercises": "Exercises",
 }
 # Methods of Keras's API.
 _LEFT_OUT = {

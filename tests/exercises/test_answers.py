@@ -9,11 +9,11 @@ import keras
 import numpy as np
 import pytest
 
+import exercises
+from exercises.checking import fault
+from exercises.exercise import LANGUAGES
 from tests.exercises.answers import ANSWERS
 from tests.test_docs import ORDER, ROOT
-from tfattn import exercises
-from tfattn.exercises.checking import fault
-from tfattn.exercises.exercise import LANGUAGES
 
 NAMES = exercises.names()
 WRONG = [
@@ -76,10 +76,15 @@ def test_inputs_are_fresh_small_and_not_all_of_one_shape(name):
 def test_texts_are_in_both_languages_and_the_stub_is_a_function_to_fill_in(name):
     exercise = exercises.get(name)
     assert exercise.tutorial in ORDER or (ROOT / "docs" / f"{exercise.tutorial}.md").is_file()
-    assert len(exercise.hints) >= 2
-    for text in (exercise.title, exercise.statement, *exercise.hints):
-        assert re.search("[\u4e00-\u9fff]", text.zh) or text.zh.isascii()
-        assert not re.search("[\u4e00-\u9fff，。]", text.en)
+    assert len(exercise.hints()) >= 2
+    english, chinese = (
+        [exercise.title(language), exercise.statement(language), *exercise.hints(language)]
+        for language in LANGUAGES
+    )
+    assert len(english) == len(chinese)
+    for en, zh in zip(english, chinese, strict=True):
+        assert re.search("[\u4e00-\u9fff]", zh) or zh.isascii()
+        assert not re.search("[\u4e00-\u9fff，。]", en)
     for language in LANGUAGES:
         stub = exercise.stub(language)
         assert max(map(len, stub.splitlines())) <= 100
@@ -95,15 +100,15 @@ def test_the_page_lists_every_exercise_with_its_title_and_tutorial(page, languag
     rows = [line.strip("| ").split(" | ") for line in lines if line.startswith("| ")]
     rows = [row for row in rows if "`" in row[-2]]
     wanted = [exercises.get(name) for name in NAMES]
-    assert [row[-2:] for row in rows] == [[f"`{e.name}`", e.title.of(language)] for e in wanted]
+    assert [row[-2:] for row in rows] == [[f"`{e.name}`", e.title(language)] for e in wanted]
     tutorial = ""
     for row, exercise in zip(rows, wanted, strict=True):
         tutorial = row[0] if len(row) == 3 else tutorial
         assert f"{exercise.tutorial}" in tutorial
 
 
-def test_exercises_compute_in_numpy_and_import_nothing_else_of_the_package():
-    for path in (ROOT / "tfattn" / "exercises").glob("*.py"):
+def test_exercises_compute_in_numpy_and_import_nothing_of_the_package():
+    for path in (ROOT / "exercises").glob("*.py"):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         roots = {
             name.split(".")[0]
@@ -116,7 +121,7 @@ def test_exercises_compute_in_numpy_and_import_nothing_else_of_the_package():
                 else []
             )
         }
-        assert roots <= {"numpy", "tfattn", *sys.stdlib_module_names}, path
+        assert roots <= {"numpy", "exercises", *sys.stdlib_module_names}, path
 
 
 # What an answer returns.
@@ -128,12 +133,12 @@ def test_the_first_difference_is_named_by_index_and_both_numbers():
 
     assert said("causal_mask", causal_mask) == (
         "causal_mask is not right yet: with num_queries=3, num_keys=5, at index (0, 1), expected "
-        "True, got False. The inputs: tfattn.exercises.get('causal_mask').cases(0)[1]"
+        "True, got False. The inputs: exercises.get('causal_mask').cases(0)[1]"
     )
     assert exercises.get("causal_mask").cases(0)[1] == (3, 5)
     assert said("causal_mask", causal_mask, "zh") == (
         "causal_mask 还不正确：输入为 num_queries=3, num_keys=5 时，下标 (0, 1) 处应为 True，"
-        "得到 False。这组输入：tfattn.exercises.get('causal_mask').cases(0)[1]"
+        "得到 False。这组输入：exercises.get('causal_mask').cases(0)[1]"
     )
 
 
@@ -229,7 +234,7 @@ def test_the_seed_is_another_each_time_and_can_be_given(capsys):
         exercises.check("hard_attention", lambda s, v: s @ v, seed=seed)
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] != lines[1] and lines[2] == lines[3]
-    assert lines[2].endswith("tfattn.exercises.get('hard_attention').cases(7)[0]")
+    assert lines[2].endswith("exercises.get('hard_attention').cases(7)[0]")
 
 
 @pytest.mark.parametrize(
@@ -238,12 +243,12 @@ def test_the_seed_is_another_each_time_and_can_be_given(capsys):
         (
             ("masked_sofmax", len),
             {},
-            "such as 'masked_softmax', see names() or run python -m tfattn.exercises. Received",
+            "such as 'masked_softmax', see names() or run python -m exercises. Received",
         ),
         (
             (3, len),
             {},
-            "name an exercise, see names() or run python -m tfattn.exercises. Received: name=3",
+            "name an exercise, see names() or run python -m exercises. Received: name=3",
         ),
         (
             ("causal_mask", 3),
@@ -251,7 +256,7 @@ def test_the_seed_is_another_each_time_and_can_be_given(capsys):
             "exercises.check: `function` must be callable. Received: function=3",
         ),
         (("causal_mask", len), {"language": "fr"}, "exercises.check: `language` must be one of "),
-        (("causal_mask", len), {"seed": -1}, "exercises.check: `seed` must be an integer of at"),
+        (("causal_mask", len), {"seed": -1}, "expected non-negative integer"),
     ],
 )
 def test_invalid_arguments_are_refused(arguments, options, error):

@@ -1,11 +1,11 @@
-"""`python -m tfattn.exercises`: list, open, hint and check."""
+"""`python -m exercises`: list, open, hint and check."""
 
 import re
 
 import pytest
 
-from tfattn.exercises import names
-from tfattn.exercises.__main__ import main
+from exercises import names
+from exercises.__main__ import main
 
 RIGHT = """
 import numpy as np
@@ -43,7 +43,7 @@ def test_without_a_command_it_lists_all_exercises_by_tutorial(capsys):
 def test_open_writes_a_file_once_and_check_reads_it(capsys, folder):
     assert run(capsys, "open", "causal_mask") == (0, "causal_mask.py\n", "")
     file = folder / "causal_mask.py"
-    assert "python -m tfattn.exercises check causal_mask.py\n" in file.read_text(encoding="utf-8")
+    assert "python -m exercises check causal_mask.py\n" in file.read_text(encoding="utf-8")
     status, said, _ = run(capsys, "check", "causal_mask")
     assert status == 1 and "its body is still to be written" in said
     file.write_text(RIGHT, encoding="utf-8")

@@ -8,7 +8,6 @@ curriculum   training phases and the learning rate
 folder       the files in a run's folder
 resume       the settings of an earlier run, checked before it is resumed
 run          the training
-alignment    attention to source words, and unknown words replaced by them
 translating  translations, with the search selected by the options
 report       scores, translations and figures after the training
 scoring      BLEU and chrF of the models of one or more runs, and log-probabilities of pairs

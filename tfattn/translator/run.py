@@ -169,7 +169,7 @@ class Run:
             use_ema=True,
             ema_momentum=1 - 1 / preset.ema_window,
         )
-        return _compile(model, optimizer, training.MaskedCrossentropy)
+        return _compile(model, optimizer)
 
     def _logs(self) -> list[keras.callbacks.Callback]:
         """Callbacks that write the numbers of each epoch, after the backup has them."""

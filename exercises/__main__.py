@@ -1,6 +1,7 @@
-"""The commands of `python -m tfattn.exercises`."""
+"""The commands of `python -m exercises`."""
 
 import argparse
+import io
 import itertools
 import runpy
 import sys
@@ -9,17 +10,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tfattn._files import replacing
-from tfattn._program import INTERRUPTED, interruptible, write_utf8
-from tfattn.exercises import check, get, names
-from tfattn.exercises.exercise import LANGUAGES
+from exercises import check, get, names
+from exercises.exercise import LANGUAGES
 
 FAILED = 1  # argparse exits with 2 for invalid arguments
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m tfattn.exercises",
+        prog="python -m exercises",
         description="Exercises on attention that check themselves. Without a command: lists them.",
     )
     language: dict[str, Any] = {
@@ -52,23 +51,24 @@ def _list(language: str) -> None:
     for tutorial, group in itertools.groupby(exercises, lambda exercise: exercise.tutorial):
         print(tutorial)
         for exercise in group:
-            print(f"  {exercise.name:24}{exercise.title.of(language)}")
+            print(f"  {exercise.name:24}{exercise.title(language)}")
 
 
 def _open(name: str, language: str) -> None:
     path = Path(f"{name}.py")
     text = get(name).stub(language)
-    if path.exists():
-        raise ValueError(f"{path} exists already and was left as it is")
-    with replacing(path) as unfinished:
-        unfinished.write_text(text, encoding="utf-8")
+    try:
+        with open(path, "x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        raise ValueError(f"{path} exists already and was left as it is") from None
     print(path)
 
 
 def _hint(name: str, number: int, language: str) -> None:
-    hints = get(name).hints
+    hints = get(name).hints(language)
     for place, hint in enumerate(hints[: max(number, 1)], 1):
-        print(f"{place}/{len(hints)}  {hint.of(language)}")
+        print(f"{place}/{len(hints)}  {hint}")
 
 
 def _check(target: str, language: str) -> bool:
@@ -122,17 +122,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     parser = _parser()
     options = parser.parse_args(arguments)
-    write_utf8()
+    if isinstance(sys.stdout, io.TextIOWrapper):  # UTF-8 in a file, "?" where a terminal cannot
+        encoding = None if sys.stdout.isatty() else "utf-8"
+        sys.stdout.reconfigure(encoding=encoding, errors="replace")
     try:
-        with interruptible():
-            if (wrong := _wrong_name(options)) is not None:
-                parser.error(f"no exercise is called {wrong!r}, but {', '.join(names())}")
-            return 0 if _run(options) else FAILED
+        if (wrong := _wrong_name(options)) is not None:
+            parser.error(f"no exercise is called {wrong!r}, but {', '.join(names())}")
+        return 0 if _run(options) else FAILED
     except (OSError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return FAILED
     except KeyboardInterrupt:
-        return INTERRUPTED
+        return 130
 
 
 if __name__ == "__main__":

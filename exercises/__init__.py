@@ -3,9 +3,9 @@
 An exercise is a function to write. Its checker calls it with fresh random inputs, compares each
 result with that of a few lines of NumPy, and reports the first difference.
 
-    python -m tfattn.exercises                        # lists them
-    python -m tfattn.exercises open masked_softmax    # writes masked_softmax.py, to be filled in
-    python -m tfattn.exercises check masked_softmax
+    python -m exercises                        # lists them
+    python -m exercises open masked_softmax    # writes masked_softmax.py, to be filled in
+    python -m exercises check masked_softmax
 """
 
 import difflib
@@ -13,9 +13,8 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
-from tfattn import _checks
-from tfattn.exercises.checking import fault
-from tfattn.exercises.exercise import LANGUAGES, Exercise
+from exercises.checking import fault
+from exercises.exercise import LANGUAGES, Exercise
 
 __all__ = ["Exercise", "check", "get", "names"]
 
@@ -27,7 +26,7 @@ _exercises: dict[str, Exercise] = {}
 def _all() -> dict[str, Exercise]:
     if not _exercises:
         for module in _MODULES:
-            for value in vars(importlib.import_module(f"tfattn.exercises.{module}")).values():
+            for value in vars(importlib.import_module(f"exercises.{module}")).values():
                 if isinstance(value, Exercise):
                     _exercises[value.name] = value
     return _exercises
@@ -37,7 +36,7 @@ def names() -> list[str]:
     """The names of all exercises, in the order of the tutorials.
 
     Example:
-        >>> tfattn.exercises.names()[0]
+        >>> exercises.names()[0]
         'attention_pooling'
     """
     return list(_all())
@@ -51,14 +50,16 @@ def get(name: str) -> Exercise:
     Raises:
         ValueError: no exercise has this name.
     Example:
-        >>> tfattn.exercises.get("causal_mask").title.en
+        >>> exercises.get("causal_mask").title()
         'The causal mask'
     """
     if not isinstance(name, str) or name not in _all():
         near = difflib.get_close_matches(str(name), _all(), n=1, cutoff=0.6)
         hint = f" such as {near[0]!r}," if near else ""
-        known = "names() or run python -m tfattn.exercises"
-        _checks.fail("exercises.get", "name", f"name an exercise,{hint} see {known}", name)
+        known = "names() or run python -m exercises"
+        raise ValueError(
+            f"exercises.get: `name` must name an exercise,{hint} see {known}. Received: {name=}"
+        )
     return _all()[name]
 
 
@@ -80,16 +81,18 @@ def check(
     Example:
         >>> def causal_mask(num_queries, num_keys):
         ...     return np.tri(num_queries, num_keys) > 0
-        >>> tfattn.exercises.check("causal_mask", causal_mask, seed=0)
+        >>> exercises.check("causal_mask", causal_mask, seed=0)
         causal_mask is not right yet: with num_queries=3, num_keys=5, at index (0, 1), expected
-        True, got False. The inputs: tfattn.exercises.get('causal_mask').cases(0)[1]
+        True, got False. The inputs: exercises.get('causal_mask').cases(0)[1]
         False
     """
     exercise = get(name)
     if not callable(function):
-        _checks.fail("exercises.check", "function", "be callable", function)
+        raise ValueError(f"exercises.check: `function` must be callable. Received: {function=}")
     if language not in LANGUAGES:
-        _checks.fail("exercises.check", "language", f"be one of {LANGUAGES}", language)
-    found = fault(exercise, function, language, _checks.seed("exercises.check", seed))
+        raise ValueError(
+            f"exercises.check: `language` must be one of {LANGUAGES}. Received: {language=}"
+        )
+    found = fault(exercise, function, language, seed)
     print(found or exercise.praise(language))
     return found is None

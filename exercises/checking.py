@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tfattn.exercises.exercise import Exercise, Text
+from exercises.exercise import Exercise, Text
 
 _KINDS = {"b": "boolean", "i": "integer", "u": "integer", "f": "float"}
 _NOT_RIGHT = Text("{name} is not right yet: {what}.", "{name} 还不正确：{what}。")
@@ -80,7 +80,7 @@ def fault(
         what, inputs_of_case = found.words(language), ""
         if found.key not in _OF_EVERY_CASE:
             what = _WHERE.of(language).format(inputs=_described(exercise, inputs), what=what)
-            call = f"tfattn.exercises.get({exercise.name!r}).cases({seed})[{number}]"
+            call = f"exercises.get({exercise.name!r}).cases({seed})[{number}]"
             inputs_of_case = _INPUTS.of(language) + call
         return _NOT_RIGHT.of(language).format(name=exercise.name, what=what) + inputs_of_case
     return None
