@@ -12,7 +12,7 @@ from tfattn.layers.attention import recording
 from tfattn.layers.attention.scores import AdditiveScore, Score
 from tfattn.layers.attention.single_head import checked_score
 from tfattn.layers.masks import mask_of_tokens, padding_mask
-from tfattn.layers.recurrent.recurrence import loop, split_cell, state_sizes
+from tfattn.layers.recurrent.recurrence import loop, state_sizes
 from tfattn.layers.recurrent.stack import RecurrentStack
 from tfattn.layers.sharing import build_part, check_unshared
 
@@ -223,8 +223,7 @@ class _DecoderStep:
         start: list[list[Tensor]],
         dropout: keras.layers.Layer | None,
     ):
-        known = [decoder.width] + [decoder.units] * (decoder.num_layers - 1)
-        self.cells = list(map(split_cell, decoder.cells, known))
+        self.cells = decoder.cells
         self.score, self.parameters = decoder.score, decoder.score.parameters()
         self.memory, self.keys, self.start = memory, keys, start
         self.visible = None if memory_mask is None else ops.expand_dims(memory_mask, 1)  # (B, 1, S)
@@ -235,14 +234,13 @@ class _DecoderStep:
             self.dropped = (decoder.num_layers - 1) * decoder.units
 
     def prepare(self, embedded: Tensor) -> Tensor:
-        """The inputs of the loop, `(B, T, N)`: prepared inputs of the first cell, after any dropout
-        factors. These are drawn for all tokens at once, so that the loop has no random state.
+        """The inputs of the loop, `(B, T, N)`: embeddings, after any dropout factors. These are
+        drawn for all tokens at once, so that the loop has no random state.
         """
-        inputs = self.cells[0].prepare(embedded)  # (B, T, N)
         if not self.dropped:
-            return inputs
-        ones = ops.ones((*ops.shape(inputs)[:2], self.dropped), inputs.dtype)
-        return ops.concatenate([self.dropout(ones, training=True), inputs], axis=-1)
+            return embedded
+        ones = ops.ones((*ops.shape(embedded)[:2], self.dropped), embedded.dtype)
+        return ops.concatenate([self.dropout(ones, training=True), embedded], axis=-1)
 
     def __call__(self, inputs: Tensor, states: list[Any]) -> tuple[Tensor, list[Tensor]]:
         states, after = keras.tree.pack_sequence_as(self.start, states), []
@@ -253,11 +251,12 @@ class _DecoderStep:
         weights = softmax.normalize(softmax.bounded(scores), visible)
         weights = ops.cast(weights, self.memory.dtype)
         context = products.matmul(weights, self.memory)[:, 0]  # (B, Dm)
-        x, state = self.cells[0].step(inputs[:, self.dropped :], context, states[0])
+        x = ops.concatenate([inputs[:, self.dropped :], context], axis=-1)
+        x, state = self.cells[0](x, states[0])
         after.append(state)
         for i, cell in enumerate(self.cells[1:]):
             if self.dropped:
                 x = x * inputs[:, i * self.units : (i + 1) * self.units]
-            x, state = cell.step(cell.prepare(x), None, states[i + 1])
+            x, state = cell(x, states[i + 1])
             after.append(state)
         return ops.concatenate([x, context, weights[:, 0]], axis=-1), keras.tree.flatten(after)

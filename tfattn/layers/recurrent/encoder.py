@@ -9,7 +9,7 @@ from keras import ops
 from tfattn import _checks
 from tfattn._types import Shape, Tensor
 from tfattn.layers.masks import padding_mask
-from tfattn.layers.recurrent.recurrence import loop, split_cell
+from tfattn.layers.recurrent.recurrence import loop
 from tfattn.layers.recurrent.stack import RecurrentStack
 
 
@@ -112,15 +112,8 @@ class RecurrentEncoder(RecurrentStack):
         self, cell: keras.layers.Layer, x: Tensor, mask: Tensor, go_backwards: bool = False
     ) -> tuple[Tensor, list[Tensor]]:
         """One cell over the whole sentence: (outputs, last states)."""
-        split = split_cell(cell, known=x.shape[-1])
-        return loop(
-            lambda prepared, states: split.step(prepared, None, states),
-            split.prepare(x),
-            self.zero_states(cell, ops.shape(x)[0]),
-            self.dtype_policy,
-            mask,
-            go_backwards,
-        )
+        start = self.zero_states(cell, ops.shape(x)[0])
+        return loop(cell, x, start, self.dtype_policy, mask, go_backwards)
 
     def compute_output_shape(self, ids_shape: Shape) -> Shape:
         return (*ids_shape, self.output_width)

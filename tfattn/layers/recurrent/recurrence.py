@@ -1,8 +1,4 @@
-"""Recurrence: Keras's cells in two parts, and one loop over time.
-
-Like a score, a cell has two parts. The part that depends on tokens only (input matrix and bias) is
-one product over all tokens, before the loop. The loop computes the part that depends on the state.
-"""
+"""Recurrence: Keras's cells in one loop over time."""
 
 from collections.abc import Callable, Sequence
 
@@ -11,98 +7,6 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn._types import Tensor
-from tfattn.core import products
-
-
-class SplitCell:
-    """A cell in two parts, for one call. This base class takes any cell and prepares nothing.
-
-    Args:
-        cell: a built Keras cell.
-        known: int, number of input features that are known before the loop, for `prepare`; the
-            other features are arguments of the step.
-    """
-
-    def __init__(self, cell: keras.layers.Layer, known: int):
-        self.cell = cell
-
-    def prepare(self, inputs: Tensor) -> Tensor:
-        """The part before the loop: from known features `(..., known)` to `(..., N)`."""
-        return inputs
-
-    def step(
-        self, prepared: Tensor, rest: Tensor | None, states: list[Tensor]
-    ) -> tuple[Tensor, list[Tensor]]:
-        """One step: (output, new states).
-
-        Args:
-            prepared: `(B, N)`, one token of `prepare`.
-            rest: `(B, D - known)`, or None if all features are known.
-            states: each `(B, units)`.
-        """
-        inputs = prepared if rest is None else ops.concatenate([prepared, rest], axis=-1)
-        return self.cell(inputs, states)
-
-
-class _KernelCell(SplitCell):
-    """A cell with one input kernel, whose rows for known features are applied in `prepare`."""
-
-    def __init__(self, cell: keras.layers.Layer, known: int):
-        super().__init__(cell, known)
-        kernel = ops.convert_to_tensor(cell.kernel)
-        # Sliced outside of the loop, since the gradient of a slice is as large as the kernel.
-        self.known_kernel, self.rest_kernel = kernel[:known], kernel[known:]
-        self.recurrent_kernel = ops.convert_to_tensor(cell.recurrent_kernel)
-        self.input_bias = ops.convert_to_tensor(cell.bias)
-
-    def prepare(self, inputs: Tensor) -> Tensor:
-        return products.matmul_shared(inputs, self.known_kernel) + self.input_bias
-
-    def from_input(self, prepared: Tensor, rest: Tensor | None) -> Tensor:
-        """The product of the whole input and its kernel, with the bias."""
-        return prepared if rest is None else prepared + ops.matmul(rest, self.rest_kernel)
-
-
-class _GRU(_KernelCell):
-    """`keras.layers.GRUCell`, with the reset gate after the recurrent product."""
-
-    def __init__(self, cell: keras.layers.Layer, known: int):
-        super().__init__(cell, known)
-        self.input_bias, self.recurrent_bias = self.input_bias[0], self.input_bias[1]
-
-    def step(
-        self, prepared: Tensor, rest: Tensor | None, states: list[Tensor]
-    ) -> tuple[Tensor, list[Tensor]]:
-        [state], cell = states, self.cell
-        recurrent = ops.matmul(state, self.recurrent_kernel) + self.recurrent_bias
-        update, reset, candidate = ops.split(self.from_input(prepared, rest), 3, axis=-1)
-        recurrent_update, recurrent_reset, recurrent_candidate = ops.split(recurrent, 3, axis=-1)
-        update = cell.recurrent_activation(update + recurrent_update)
-        reset = cell.recurrent_activation(reset + recurrent_reset)
-        candidate = cell.activation(candidate + reset * recurrent_candidate)
-        state = update * state + (1 - update) * candidate
-        return state, [state]
-
-
-class _LSTM(_KernelCell):
-    """`keras.layers.LSTMCell`."""
-
-    def step(
-        self, prepared: Tensor, rest: Tensor | None, states: list[Tensor]
-    ) -> tuple[Tensor, list[Tensor]]:
-        (state, carry), cell = states, self.cell
-        gates = self.from_input(prepared, rest) + ops.matmul(state, self.recurrent_kernel)
-        write, forget, candidate, read = ops.split(gates, 4, axis=-1)
-        carry = cell.recurrent_activation(forget) * carry
-        carry = carry + cell.recurrent_activation(write) * cell.activation(candidate)
-        state = cell.recurrent_activation(read) * cell.activation(carry)
-        return state, [state, carry]
-
-
-def split_cell(cell: keras.layers.Layer, known: int) -> SplitCell:
-    """A GRU or LSTM cell in two parts; cells of other classes cannot be split."""
-    split = {keras.layers.GRUCell: _GRU, keras.layers.LSTMCell: _LSTM}
-    return split.get(type(cell), SplitCell)(cell, known)
 
 
 class _LoopCell:
