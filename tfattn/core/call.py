@@ -15,10 +15,10 @@ from tfattn.core.scores import scaled_dot_product
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class AttentionCall:
-    """The arguments of `attend`, valid by construction.
+    """The arguments of `attend`.
 
     `attend` builds a call from checked arguments, and a layer from checked and projected tensors.
-    No implementation checks them again.
+    An implementation checks only what it cannot do.
 
     Attributes:
         query, value, key: float tensors, query `(B, T, D)` or `(B, H, T, D)`, value and key

@@ -17,8 +17,9 @@ BatchAt = Callable[[int], Any]  # from the index of a batch in an epoch to the b
 class ArrayBatches(keras.utils.PyDataset):
     """Batches of arrays, computed for each pass.
 
-    `for batch in batches` is a pass, and so is an epoch of `fit`. A pass that ends after the first
-    of several batches is not counted, since Keras inspects one batch before the training.
+    `for batch in batches` is a pass, also if it breaks off, and so is an epoch of `fit`. Keras
+    inspects one batch before the training: a pass by index that ends after the first of several
+    batches is not counted.
 
     Args:
         num_batches: number of batches of each pass.

@@ -22,7 +22,7 @@ class Search(Configurable):
 
     The loop is compiled once for a step function, the options that are not numbers, and the shapes
     of the state; a second call with the same shapes traces nothing. On TensorFlow, the loop drops
-    done rows once they are a quarter of all rows (not with `jit_compile`, nor inside a
+    done rows once they are a quarter of those that it carries (not with `jit_compile`, nor inside a
     `tf.function` of the caller, which XLA might compile). The default ids are those of
     `tfattn.data.Vocabulary`.
 

@@ -33,9 +33,10 @@ def translate(
 ) -> list[str]:
     """Translates sentences, in batches of similar lengths.
 
-    The longest sentences come first, so that a lack of memory shows at once. The shortest sentence
-    of a batch has at least half the length of the longest. Lengths are padded to a multiple of 8,
-    and a batch has `batch_size` rows or a power of two, so that few shapes are compiled.
+    The longest sentences come first, so that a lack of memory shows at once. Lengths are padded to
+    a multiple of 8, and a batch has `batch_size` rows or a power of two, so that few shapes are
+    compiled. Padded by itself, the shortest sentence of a batch has at least half the length of the
+    longest.
 
     Args:
         model: has `step`, and `encode(source, max_length)` from integers `(B, S)` to the state of
@@ -49,9 +50,9 @@ def translate(
             are in the order of `sentences`. `Sampling` seeds all batches once.
             Defaults to `GreedySearch()`.
         batch_size: positive int, the most sentences at a time.
-        max_length: positive int, the most tokens to write for a sentence. Defaults to
-            1.5 · n + 8, where n is the length of that sentence; both are rounded up to a multiple
-            of 8.
+        max_length: positive int, the most tokens to write for a sentence, the end token included.
+            Defaults to 1.5 · n + 8, where n is the number of tokens of that sentence with its end
+            token; n and the sum are rounded up to multiples of 8.
         progress: whether to show a progress bar.
     Returns:
         A list of strings, in the order of `sentences`; "" for an empty one. A `UserWarning` names
@@ -368,7 +369,7 @@ def check_parts(who: str, model: Any, source_vocabulary: Any, target_vocabulary:
 def batches(lengths: list[int], batch_size: int) -> list[list[int]]:
     """Indices of the nonempty sentences in batches, the longest first.
 
-    Each sentence has at least half the length of the first in its batch.
+    Padded by itself, each sentence has at least half the length of the first in its batch.
     """
     batches: list[list[int]] = []
     for i in sorted((i for i, length in enumerate(lengths) if length), key=lambda i: -lengths[i]):

@@ -1,1 +1,1 @@
-"""Keras layers. They hold weights, project, and call `tfattn.attend`."""
+"""Keras layers: weights, projections, and the `AttentionCall` that the engine runs."""

@@ -499,7 +499,8 @@ def _rules(group: argparse._ActionsContainer) -> None:
     group.add_argument(
         "--max-length",
         **_POSITIVE_INT,
-        help="write at most N tokens (default: 8 plus 1.5 times the tokens of the line)",
+        help="write at most N tokens, the end token included (default: 8 plus 1.5 times the tokens "
+        "of the line, both rounded up to multiples of 8)",
     )
 
 

@@ -29,7 +29,8 @@ class Run:
     Args:
         options: result of `arguments.parse`; `epochs` is set to the number of epochs to train.
     Raises:
-        ImportError, OSError, ValueError: an error the user can fix; nothing has been written.
+        ImportError, OSError, ValueError: an error the user can fix; nothing but the lock file of
+            the folder has been written.
     """
 
     def __init__(self, options: argparse.Namespace):

@@ -1,4 +1,7 @@
-"""The choice of an implementation, by backend, sizes, scope and device; made here alone."""
+"""The choice of dense, streamed or fused attention, by backend, sizes, scope and device.
+
+`tensorflow/run.py` chooses among the passes of the streamed one.
+"""
 
 import math
 from typing import Any
