@@ -252,7 +252,7 @@ figure
 # %%
 # With this package
 # -----------------
-# ``tfattn.NadarayaWatsonRegressor().fit(x, y)`` finds the best bandwidth exactly, one per
+# ``tfattn.kernel_regression.KernelRegression().fit(x, y)`` finds the best bandwidth exactly, one per
 # dimension; ``tfattn.NadarayaWatson`` is the layer. From here to a Transformer only the score
 # changes.
 

@@ -30,9 +30,7 @@ from tests.helpers.tensors import tf
 def check_invalid_arguments(choose):
     """A call with two invalid arguments refuses one by name, or accepts both."""
     row = choose(test_invalid_arguments.TABLE)
-    if not row.valid or row.name.startswith(
-        ("plot.", "NadarayaWatsonRegressor", "training.Backup")
-    ):
+    if not row.valid or row.name.startswith(("plot.", "training.Backup")):
         row = next(row for row in test_invalid_arguments.TABLE if row.name == "attend")
     arguments, names = test_invalid_arguments.arguments_of(row), []
     for argument in (choose(list(row.valid)), choose(list(row.valid))):

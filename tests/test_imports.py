@@ -33,7 +33,6 @@ LEVELS = {
     "translator": 4,
 }
 OF_KERAS = {"_gradients", "_program"}  # of level 0, for those who compute with Keras
-KERAS_MODEL = "tfattn.kernel_regression.keras_model"  # the others there compute in NumPy
 SIDES = {"data", "decoding", "plot", "training"}  # know level 0 and themselves
 TOP_LEVEL = 4  # knows the sides too
 
@@ -161,9 +160,6 @@ def test_kernel_regression_is_numpy_alone_and_level_0_the_standard_library():
         here, others = place(name), roots(source) - {"tfattn"}
         if here == "kernel_regression":
             packages = {d.split(".")[1] for d, _ in imports(source) if d.startswith("tfattn.")}
-            if name == KERAS_MODEL:
-                assert "models" not in packages
-                continue
             packages -= {here}
             assert {LEVELS.get(each) for each in packages} <= {0} and not packages & OF_KERAS, name
             assert not others & {"keras", "tensorflow"}, name

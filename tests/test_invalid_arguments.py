@@ -432,13 +432,6 @@ def language_model():
 
 
 @functools.cache
-def regressor():
-    model = tfattn.NadarayaWatsonRegressor()
-    model.fit(FLOATS[:, 0], FLOATS[:, 0])
-    return model
-
-
-@functools.cache
 def smooth():
     return KernelRegression(bandwidth=0.5).fit(FLOATS[:, 0], FLOATS[:, 0])
 
@@ -516,7 +509,6 @@ TABLE = [
         row(name, **STACK)
         for name in ("TransformerEncoder", "TransformerDecoder", "Transformer", "CausalLM")
     ],
-    row("NadarayaWatsonRegressor", bandwidth=POSITIVE.optional),
     called("TransformerEncoder", "ids", ids=IDS_OF_ROWS.of(IDS, *ALONE)),
     called("TransformerDecoder", "ids", memory=TOKENS.optional.of(FLOATS, *WIDE)),
     called("CausalLM", "ids", make=language_model, ids=IDS_OF_ROWS.of(IDS, *ALONE)),
@@ -541,27 +533,14 @@ TABLE = [
             ),
         )
     ],
-    row(
-        "NadarayaWatsonRegressor.fit",
-        lambda **a: tfattn.NadarayaWatsonRegressor().fit(**a),
-        **dict.fromkeys("xy", COLUMN._replace(tried=OF_TENSORS)),
-    ),
     # Kernel regression without a layer.
     *[
         row(
-            f"{name}.{method}",
-            lambda x, fitted=fitted, method=method: getattr(fitted(), method)(x),
+            f"kernel_regression.KernelRegression.{method}",
+            lambda x, method=method: getattr(smooth(), method)(x),
             x=POINTS,
         )
-        for name, fitted, methods in (
-            ("NadarayaWatsonRegressor", regressor, "predict attention_weights"),
-            (
-                "kernel_regression.KernelRegression",
-                smooth,
-                "predict derivative weights effective_neighbors variance",
-            ),
-        )
-        for method in methods.split()
+        for method in ("predict", "derivative", "weights", "effective_neighbors", "variance")
     ],
     Row(
         "kernel_regression.KernelRegression",

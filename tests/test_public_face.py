@@ -85,7 +85,9 @@ def test_signature_in_help_names_arrays_by_one_word():
     modules = [module for name, module in sys.modules.items() if name.startswith("tfattn.")]
     values = [value for module in modules for value in vars(module).values()]
     values += [own for value in values if inspect.isclass(value) for own in vars(value).values()]
-    written = {value: str(inspect.signature(value)) for value in values if inspect.isfunction(value)}
+    written = {
+        value: str(inspect.signature(value)) for value in values if inspect.isfunction(value)
+    }
     assert "ArrayLike" in written[tfattn.plot.bars]
     assert not {f"{f.__module__}.{f.__name__}" for f in written if "_typing." in written[f]}
 

@@ -27,7 +27,6 @@ from tfattn.decoding import (
     translate_stream,
 )
 from tfattn.examples import load_example
-from tfattn.kernel_regression.keras_model import NadarayaWatsonRegressor
 from tfattn.layers.attention.multi_head import MultiHeadAttention
 from tfattn.layers.attention.nadaraya_watson import NadarayaWatson
 from tfattn.layers.attention.normalizers import (
@@ -107,7 +106,6 @@ __all__ = [
     "MaskedCrossentropy",
     "MultiHeadAttention",
     "NadarayaWatson",
-    "NadarayaWatsonRegressor",
     "NormalizedDotProductScore",
     "Normalizer",
     "PositionwiseFeedForward",

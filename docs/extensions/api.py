@@ -56,7 +56,6 @@ GROUPS = {
         "TransformerDecoder",
         "CausalLM",
         "BahdanauSeq2Seq",
-        "NadarayaWatsonRegressor",
         "kernel_regression.KernelRegressor",
         "load_example",
     ],

@@ -574,42 +574,10 @@ ROWS = (
 )
 
 
-class Regressor:
-    """The row of `NadarayaWatsonRegressor`, which must be fitted first, and takes points instead of
-    sequences.
-    """
-
-    name = "NadarayaWatsonRegressor"
-    cls = tfattn.NadarayaWatsonRegressor
-
-    @staticmethod
-    def make(**options):
-        return tfattn.NadarayaWatsonRegressor(**{"bandwidth": [1.5, 2.5], **options})
-
-    @classmethod
-    def fitted(cls, seed=0, **options):
-        keras.utils.set_random_seed(seed)
-        return cls.fit(cls.make(**options), seed)
-
-    @staticmethod
-    def fit(model, seed=0):
-        generator = np.random.default_rng(seed)
-        x, y = generator.normal(size=(13, 2)), generator.normal(size=(13, 3))
-        model.fit(x, y)
-        return model
-
-    @staticmethod
-    def points(seed=0):
-        return np.random.default_rng(seed + 1).normal(size=(7, 2)).astype("float32")
-
-
-ALL = (*ROWS, Regressor)
-
-
 @functools.cache
 def first_of_each_class():
     """One row per class, for slow tests."""
-    return {row.cls: row for row in reversed(ALL)}.values()
+    return {row.cls: row for row in reversed(ROWS)}.values()
 
 
 OF_A_CLASS = tuple(row for row in ROWS if row in first_of_each_class())
@@ -660,7 +628,7 @@ _JOINED = masks.prefix(1) | ~masks.window(1) & masks.padding([2, 7])
 
 # Models for saving tests: every row, and models with mask objects inside.
 SAVED = (
-    *ALL,
+    *ROWS,
     _masked("Attention[dot]", "causal & window", _LOCAL),
     _masked("MultiHeadAttention", "causal & window", _LOCAL),
     _masked("Attention[dot]", "prefix | ~window & padding", _JOINED),

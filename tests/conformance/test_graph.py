@@ -88,7 +88,7 @@ def test_layer_under_xla_drops_in_training(name, eager_and_jit):
         assert np.isfinite(dropped).all() and np.any(dropped != numpy(results[name][0]))
 
 
-# Rows are compiled together; the regressor has its own `fit`.
+# Rows are compiled together.
 FITTED = tuple(row for row in OF_A_CLASS if row.name not in INSIDE)
 
 

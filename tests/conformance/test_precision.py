@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from tests.conformance.table import NUMERIC, OF_A_CLASS, Regressor, numbers
+from tests.conformance.table import NUMERIC, OF_A_CLASS, numbers
 
 # Spacing of the numbers around 1: 2^-10 in float16, 2^-7 in bfloat16.
 SPACING = {"mixed_float16": 2.0**-10, "mixed_bfloat16": 2.0**-7}
@@ -54,12 +54,3 @@ def test_layer_in_half_precision_agrees_with_float32(row, policy):
     if row.kind == "attention":
         large = numbers(row.call(mixed, [30 * x for x in inputs]))
         assert np.isfinite(large).all()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("policy", SPACING)
-def test_regressor_in_half_precision_agrees_with_float32(policy):
-    exact, mixed = Regressor.fitted(), Regressor.fitted(dtype=policy)
-    mixed.set_weights([np.asarray(weight.value) for weight in exact.weights])
-    points = Regressor.points()
-    close(numbers(mixed(points)), numbers(exact(points)), policy)

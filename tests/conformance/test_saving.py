@@ -17,7 +17,6 @@ from tests.conformance.table import (
     INSIDE,
     OF_A_CLASS,
     SAVED,
-    Regressor,
     Tokens,
     row_of,
 )
@@ -192,7 +191,6 @@ GROUPS = {
     "others": lambda seed=0: of_rows(OTHERS, seed),
     "weights": lambda seed=0: weights_of_rows(OF_A_CLASS, seed),
     "quantized": lambda seed=0: quantized(seed),
-    "regressor": lambda seed=0: (Regressor.fitted(seed), [Regressor.points()]),
     "six layers": lambda seed=0: of_six_layers(seed),
 }
 NAMES = {
@@ -201,7 +199,6 @@ NAMES = {
     "others": [row.name for row in OTHERS],
     "weights": [row.name for row in OF_A_CLASS],
     "quantized": ["MultiHeadAttention in int8"],
-    "regressor": [Regressor.name],
     "six layers": [f"TransformerEncoder of {name} scores" for name in SCORES],
 }
 FILES = {
@@ -210,7 +207,6 @@ FILES = {
     "others": ["keras"],
     "weights": ["weights"],
     "quantized": ["keras"],
-    "regressor": ["keras", "weights", "export"],
     "six layers": ["keras", "again"],  # Keras's addresses of parts depend on earlier loads
 }
 
@@ -271,13 +267,12 @@ def test_model_loaded_in_a_fresh_process_computes_the_same_bits(group, file, sav
 
 @pytest.mark.nightly
 def test_model_of_every_row_in_a_file_computes_the_same_bits(tmp_path):
-    rows = [row for row in SAVED if row is not Regressor]
-    model, inputs = of_rows(rows, seed=0)
+    model, inputs = of_rows(SAVED, seed=0)
     inputs = [keras.ops.convert_to_tensor(x) for x in inputs]
     model.save(tmp_path / "model.keras")
     loaded = keras.models.load_model(tmp_path / "model.keras")
     outputs = [keras.tree.flatten(each(inputs)) for each in (model, loaded)]
-    for row, eager, found in zip(rows, *outputs, strict=True):
+    for row, eager, found in zip(SAVED, *outputs, strict=True):
         np.testing.assert_array_equal(numpy(found), numpy(eager), err_msg=row.name)
 
 

@@ -123,7 +123,7 @@ def test_mask_repr_reads_like_its_code():
         (two, "masks.causal() & masks.window(3)"),
         (~two & (masks.prefix(2) | two), "~({0}) & (masks.prefix(2) | {0})"),
         (~~masks.causal() | masks.padding([3, 0]), "~~masks.causal() | masks.padding([3, 0])"),
-        (masks.chunks(3) | masks.chunk_ends(3), "masks.chunks(3) | masks.chunk_ends(3)"),
+        (masks.chunks(3) | masks.prefix(3), "masks.chunks(3) | masks.prefix(3)"),
         (masks.per_head([two, ~two], heads=[1, 2]), "masks.per_head([{0}, ~({0})], heads=[1, 2])"),
         (biases.alibi(2) + biases.explicit([[0.5]]), "biases.alibi(2) + biases.explicit([[0.5]])"),
         (tfattn.scalings.linear(2.0), "scalings.linear(2.0)"),

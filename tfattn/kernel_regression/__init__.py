@@ -1,15 +1,13 @@
 """Kernel regression that chooses its bandwidth.
 
 `KernelRegression` is local constant or local linear regression in NumPy, float64, whose `fit`
-searches for the bandwidths. `KernelRegressor` is its estimator for scikit-learn (extra `sklearn`),
-`NadarayaWatsonRegressor` its Keras model.
+searches for the bandwidths. `KernelRegressor` is its estimator for scikit-learn (extra `sklearn`).
 """
 
 import importlib.util
 from typing import TYPE_CHECKING, Any
 
 from tfattn.kernel_regression import kernels
-from tfattn.kernel_regression.keras_model import NadarayaWatsonRegressor
 from tfattn.kernel_regression.regression import Band, KernelRegression, LeaveOneOut
 
 if TYPE_CHECKING:
@@ -19,7 +17,6 @@ __all__ = [  # without `KernelRegressor`, so that a star import needs no scikit-
     "Band",
     "KernelRegression",
     "LeaveOneOut",
-    "NadarayaWatsonRegressor",
     "kernels",
 ]
 
