@@ -38,6 +38,8 @@ import numpy as np
 import tfattn
 
 # sphinx_gallery_start_ignore
+from _figures import curves
+
 parser = argparse.ArgumentParser(
     description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
 )
@@ -136,7 +138,7 @@ for name, (operations, steps, path) in table.items():
 lengths = 2 ** np.arange(5, 14)
 tables = [complexity(int(n), d=512) for n in lengths]
 operations = {name: [one[name][0] for one in tables] for name in table}
-figure = tfattn.plot.curves(
+figure = curves(
     lengths,
     operations,
     "Tokens n",
@@ -154,9 +156,7 @@ figure
 # Here attention is at its best: one step, however long the text. The square is the price of that.
 # Dilated convolutions come close.
 paths = {name: [one[name][2] for one in tables] for name in table}
-figure = tfattn.plot.curves(
-    lengths, paths, "Tokens n", "Longest path (steps)", log_x=True, log_y=True
-)
+figure = curves(lengths, paths, "Tokens n", "Longest path (steps)", log_x=True, log_y=True)
 figure.savefig(options.out / "paths.png", dpi=150)
 figure
 
@@ -211,7 +211,7 @@ for name, layer in layers.items():
     print(f"{name:24} {seconds[name][-1] * 1e3:7.1f} ms for {sizes[-1]} tokens,", end=" ")
     print(f"slope {measured[name]:.2f}, predicted {predicted[name]:.0f}")
 
-figure = tfattn.plot.curves(sizes, seconds, "Tokens n", "Seconds per call", log_x=True, log_y=True)
+figure = curves(sizes, seconds, "Tokens n", "Seconds per call", log_x=True, log_y=True)
 for name, times in seconds.items():
     straight = times[-1] * (np.array(sizes) / sizes[-1]) ** predicted[name]
     figure.axes[0].plot(sizes, straight, color="0.5", linewidth=0.8, zorder=0)

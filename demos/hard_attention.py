@@ -35,6 +35,8 @@ import tensorflow as tf
 import tfattn
 
 # sphinx_gallery_start_ignore
+from _figures import bars, curves
+
 parser = argparse.ArgumentParser(
     description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
 )
@@ -129,7 +131,7 @@ def straight_through(weights, values, digits):
 # step 0 all are below the blind pick, which at least answers with the digit that it sees.)
 STEPS, EVERY = 200, 10
 kinds = {"soft": soft, "score function": score_function, "straight-through": straight_through}
-curves, examples = {}, {}
+accuracies, examples = {}, {}
 for kind, loss_of in kinds.items():
     keras.utils.set_random_seed(options.seed)
     random = np.random.default_rng(options.seed + 1)
@@ -137,7 +139,7 @@ for kind, loss_of in kinds.items():
     attention, speak = tfattn.BilinearAttention(), keras.layers.Dense(CARDS)
     optimizer = keras.optimizers.Adam(0.01)
     test = deal(2000)
-    curves[kind] = []
+    accuracies[kind] = []
     for step in range(STEPS + 1):
         if step % EVERY == 0:
             asked, digits = test
@@ -145,7 +147,7 @@ for kind, loss_of in kinds.items():
             if kind != "soft":
                 pooled = tf.one_hot(tf.argmax(weights, axis=2), CARDS) @ asked["value"]  # (B, 1, 6)
             said = tf.argmax(speak(pooled[:, 0]), axis=1)
-            curves[kind].append(float(np.mean(said == digits)))
+            accuracies[kind].append(float(np.mean(said == digits)))
             examples[kind] = weights[:3, 0]
         asked, digits = deal(64)
         with tf.GradientTape() as tape:
@@ -153,11 +155,11 @@ for kind, loss_of in kinds.items():
             loss = tf.reduce_mean(loss_of(weights[:, 0], asked["value"], digits))
         variables = [*attention.trainable_weights, *speak.trainable_weights]
         optimizer.apply(tape.gradient(loss, variables), variables)
-    print(f"{kind:17} accuracy {curves[kind][-1]:.3f}")
+    print(f"{kind:17} accuracy {accuracies[kind][-1]:.3f}")
 chance = 1 / CARDS + (1 - 1 / CARDS) / CARDS
-figure = tfattn.plot.curves(
+figure = curves(
     np.arange(0, STEPS + 1, EVERY),
-    {**curves, "a blind pick": np.full(len(curves["soft"]), chance)},
+    {**accuracies, "a blind pick": np.full(len(accuracies["soft"]), chance)},
     "Steps of training",
     "Accuracy on new cards",
 )
@@ -200,7 +202,7 @@ for name, drawn in gradients.items():
     mean = np.mean(drawn, axis=0)
     error[name] = float(np.linalg.norm(mean - exact) / np.linalg.norm(exact))
     print(f"{name:17} noise {noise[name]:.2f}, error of the mean {error[name]:.2f}")
-figure = tfattn.plot.bars(
+figure = bars(
     list(noise),
     {"noise of one draw": [*noise.values()], "error of the mean of 300": [*error.values()]},
     "Estimator",
@@ -279,7 +281,7 @@ print("Pooled", tuple(pooled.shape), "by weights", tuple(weights.shape))
 
 # sphinx_gallery_start_ignore
 result = {
-    "accuracy": {kind: accuracies[-1] for kind, accuracies in curves.items()},
+    "accuracy": {kind: shares[-1] for kind, shares in accuracies.items()},
     "chance": round(chance, 4),
     "noise": noise,
     "error": error,

@@ -38,6 +38,8 @@ from sklearn.model_selection import train_test_split
 import tfattn
 
 # sphinx_gallery_start_ignore
+from _figures import bars, curves
+
 parser = argparse.ArgumentParser(
     description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
 )
@@ -127,7 +129,7 @@ linear = LogisticRegression(max_iter=1000).fit(train, train_digits)
 accuracy["logistic regression"] = float(linear.score(test, test_digits))
 for name, share in accuracy.items():
     print(f"{name:19} {share:.3f} ± {(share * (1 - share) / len(test)) ** 0.5:.3f}")
-figure = tfattn.plot.bars(
+figure = bars(
     list(accuracy), list(accuracy.values()), "Model", "Accuracy on 500 images", number_format=".3f"
 )
 figure.savefig(options.out / "accuracy.png", dpi=150)
@@ -188,7 +190,7 @@ left = {
 }
 for name, curve in left.items():
     print(f"{name:15}", *[f"{share:.2f}" for share in curve], f"for {counts} patches")
-figure = tfattn.plot.curves(counts, left, "Patches covered", "Accuracy")
+figure = curves(counts, left, "Patches covered", "Accuracy")
 figure.savefig(options.out / "covered.png", dpi=150)
 figure
 

@@ -35,6 +35,8 @@ from matplotlib.figure import Figure
 import tfattn
 
 # sphinx_gallery_start_ignore
+from _figures import curves
+
 parser = argparse.ArgumentParser(
     description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
 )
@@ -172,8 +174,8 @@ np.testing.assert_allclose(by_mask, by_layer, rtol=0, atol=1e-12)
 # since Keras does not track it; ``NadarayaWatson`` has a weight of the layer instead. A ``squeeze``
 # without an axis turns a batch of one into a scalar. And ``plt.Animator`` is not in matplotlib, nor
 # does ``plt.plot`` take the arguments that ``plot_kernel_reg`` passes: ``Animator`` and that
-# ``plot`` belong to the package of the book *Dive into Deep Learning*. The figures here are made by
-# ``tfattn.plot.regression_fit`` and ``tfattn.plot.heatmaps``.
+# ``plot`` belong to the package of the book *Dive into Deep Learning*. The figures here are of
+# matplotlib and of ``tfattn.plot.heatmaps``.
 w, itself = tf.Variable(1.0), np.eye(50, dtype=bool)
 for _ in range(5):
     with tf.GradientTape() as tape:
@@ -190,14 +192,11 @@ print(f"Five steps: w 1 -> {float(w):.1f}, bandwidth {1 / float(w):.3f}. Error {
 # ------------
 # The learned curve follows the points more closely than that of bandwidth 1, noise included: see
 # its bumps. It pays all the same, since a bandwidth of 1 pulls the curve toward the mean.
-figure = tfattn.plot.regression_fit(
-    x_train,
-    y_train,
-    x_test,
-    {"average": average, "bandwidth 1": smooth, f"learned, {bandwidth:.2f}": sharp},
-    truth,
-    title="Three ways to pool the same values",
-)
+fits = {"average": average, "bandwidth 1": smooth, f"learned, {bandwidth:.2f}": sharp}
+figure = curves(x_test, fits, "x", "y")
+figure.axes[0].plot(x_train, y_train, ".", color="0.6", zorder=0, label="training points")
+figure.axes[0].plot(x_test, truth, ":", color="0.1", label="truth")
+figure.axes[0].legend(frameon=False)
 figure.savefig(options.out / "fits.png", dpi=150)
 figure
 
@@ -252,8 +251,8 @@ figure
 # %%
 # With this package
 # -----------------
-# ``tfattn.kernel_regression.KernelRegression().fit(x, y)`` finds the best bandwidth exactly, one per
-# dimension; ``tfattn.NadarayaWatson`` is the layer. From here to a Transformer only the score
+# ``tfattn.kernel_regression.KernelRegression().fit(x, y)`` finds the best bandwidth exactly, one
+# per dimension; ``tfattn.NadarayaWatson`` is the layer. From here to a Transformer only the score
 # changes.
 
 # %%

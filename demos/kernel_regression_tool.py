@@ -29,15 +29,17 @@ from pathlib import Path
 
 # sphinx_gallery_end_ignore
 import numpy as np
+from matplotlib.figure import Figure
 from sklearn.datasets import load_diabetes
 from sklearn.linear_model import LinearRegression
 from sklearn.model_selection import KFold, cross_val_score
 from sklearn.neighbors import KNeighborsRegressor
 
-import tfattn
 from tfattn.kernel_regression import KernelRegression, KernelRegressor
 
 # sphinx_gallery_start_ignore
+from _figures import curves
+
 parser = argparse.ArgumentParser(
     description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
 )
@@ -84,7 +86,7 @@ for h in bandwidths:
 best_bandwidth = float(bandwidths[np.argmin(errors["leave-one-out"])])
 print(f"Chosen: {bandwidth:.4f}, after {len(model.search_errors)} bandwidths")
 print(f"Of {len(bandwidths)} bandwidths, {best_bandwidth:.3f} has the least leave-one-out error")
-figure = tfattn.plot.curves(
+figure = curves(
     bandwidths,
     errors,
     "Bandwidth",
@@ -107,9 +109,12 @@ left_out = model.leave_one_out()
 print(f"The band holds the truth at {covered:.0%} of the places; r2, left out: {left_out.r2:.2f}")
 neighbors = model.effective_neighbors(asked)
 print(f"Effective neighbors: {neighbors.min():.1f} to {neighbors.max():.1f}")
-figure = tfattn.plot.regression_fit(
-    x, y, asked, {"fit": band.value}, truth, bands={"95% band": (band.low, band.high)}
-)
+figure = curves(asked, {"fit": band.value}, "x", "y")
+axes = figure.axes[0]
+axes.fill_between(asked, band.low, band.high, color="#0072b2", alpha=0.2, lw=0, label="95% band")
+axes.plot(x, y, ".", color="0.6", zorder=0, label="training points")
+axes.plot(asked, truth, ":", color="0.1", label="truth")
+axes.legend(frameon=False)
 figure.savefig(options.out / "band.png", dpi=150)
 figure
 
@@ -128,13 +133,17 @@ true = np.sin(4 * grid[..., 0]) + np.cos(2 * grid[..., 1])
 rmse_surface = float(np.sqrt(np.mean((smooth - true) ** 2)))
 first, second = plane.current_bandwidth()
 print(f"Bandwidths {first:.2f} and {second:.2f}. Error {rmse_surface:.3f}, of noise 0.3")
-figure = tfattn.plot.surface(
-    side,
-    side,
-    [true, smooth],
-    points=np.column_stack([places, heights]),
-    titles=["truth, and 400 noisy points", "local linear regression"],
-)
+figure = Figure(figsize=(8.6, 3.8), layout="constrained")
+panels = figure.subplots(1, 2, sharex=True, sharey=True)
+options_of_points = {"cmap": "magma_r", "vmin": -2.0, "vmax": 2.0}
+for axes, surface, title in zip(panels, (true, smooth), ("truth", "fit"), strict=True):
+    drawn = axes.pcolormesh(side, side, surface, rasterized=True, **options_of_points)
+    lines = axes.contour(side, side, surface, np.linspace(-2, 2, 9), colors="0.6", linewidths=0.9)
+    axes.clabel(lines, fontsize=8)
+    axes.scatter(*places.T, c=heights, s=14, edgecolors="0.4", linewidths=0.5, **options_of_points)
+    axes.set(title=f"{title}, and 400 noisy points", xlabel="x")
+panels[0].set_ylabel("y")
+figure.colorbar(drawn, ax=panels, label="Height")
 figure.savefig(options.out / "surface.png", dpi=150)
 figure
 
@@ -159,15 +168,16 @@ for name, scores in r2.items():
 estimator = KernelRegressor(degree=1).fit(X, disease)
 mass, blood = np.linspace(18, 42, 49), np.linspace(3.3, 6.1, 57)
 asked_of = np.stack(np.meshgrid(mass, blood), axis=-1).reshape(-1, 2)
-figure = tfattn.plot.surface(
-    mass,
-    blood,
-    estimator.predict(asked_of).reshape(len(blood), len(mass)),
-    points=np.column_stack([X, disease]),
-    x_label="Body mass index",
-    y_label="Log of triglycerides",
-    bar_label="Progression after a year",
-)
+progress = estimator.predict(asked_of).reshape(len(blood), len(mass))
+figure = Figure(figsize=(5.4, 4.0), layout="constrained")
+axes = figure.subplots()
+colors = {"cmap": "magma_r", "vmin": disease.min(), "vmax": disease.max()}
+drawn = axes.pcolormesh(mass, blood, progress, rasterized=True, **colors)
+axes.clabel(axes.contour(mass, blood, progress, colors="0.6", linewidths=0.9), fontsize=8)
+axes.scatter(*X.T, c=disease, s=14, edgecolors="0.4", linewidths=0.5, **colors)
+axes.set(xlabel="Body mass index", ylabel="Log of triglycerides")
+axes.set(xlim=mass[[0, -1]], ylim=blood[[0, -1]])
+figure.colorbar(drawn, label="Progression after a year")
 figure.savefig(options.out / "diabetes.png", dpi=150)
 figure
 
@@ -196,7 +206,7 @@ for n in sizes:
     rmse.append(np.sqrt(np.mean(squares)))
 slope = float(np.polyfit(np.log(sizes), np.log(rmse), 1)[0])
 print(f"{sizes[0]} points: error {rmse[0]:.3f}; {sizes[-1]}: {rmse[-1]:.3f}. Slope {slope:.2f}")
-figure = tfattn.plot.curves(
+figure = curves(
     sizes,
     {"measured": rmse, "$n^{-2/5}$": rmse[0] * (sizes / sizes[0]) ** -0.4},
     "Training points n",

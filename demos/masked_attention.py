@@ -35,6 +35,8 @@ import tfattn
 from tfattn import masks
 
 # sphinx_gallery_start_ignore
+from _figures import bars
+
 parser = argparse.ArgumentParser(
     description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
 )
@@ -92,7 +94,7 @@ leak = float(causal[:5].max())
 print(f"The sixth word changed. Greatest change of an output before it: {leak} with the mask,")
 print(f"{without[:5].max():.2f} without it")
 places = [str(place) for place in range(1, 9)]
-figure = tfattn.plot.bars(places, moved, "Place in the text", "Greatest change of the output")
+figure = bars(places, moved, "Place in the text", "Greatest change of the output")
 figure.savefig(options.out / "moved.png", dpi=150)
 figure
 

@@ -35,6 +35,8 @@ import numpy as np
 import tfattn
 
 # sphinx_gallery_start_ignore
+from _figures import curves
+
 parser = argparse.ArgumentParser(
     description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
 )
@@ -191,7 +193,7 @@ for name, attention in layers.items():
     found = tfattn.attention_weights(model, (ids[held_out], marks[held_out]))
     (weights[name],) = found.values()  # (512, H, 8, 8)
     print(f"{name:18}: {accuracy[name]:.0%} of the answers are right")
-figure = tfattn.plot.curves(np.arange(1, 9), losses, "Epoch", "Loss")
+figure = curves(np.arange(1, 9), losses, "Epoch", "Loss")
 figure.savefig(options.out / "loss.png", dpi=150)
 figure
 

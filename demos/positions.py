@@ -86,7 +86,15 @@ positions, width = 60, 32
 encoding = tfattn.SinusoidalPositionalEncoding()
 blank = np.zeros((1, positions, width), "float32")
 table = keras.ops.convert_to_numpy(encoding(blank))[0]  # (60, 32): added to zeros, so itself
-figure = tfattn.plot.positions(table, dimensions=(4, 5, 6, 7))
+figure = Figure(figsize=(6.8, 5.6), layout="constrained")
+upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(2, 3))
+for dimension in (4, 5, 6, 7):
+    upper.plot(table[:, dimension], "-" if dimension % 2 else "--", label=str(dimension))
+upper.legend(title="Dimension", loc="lower center", bbox_to_anchor=(0.5, 1), ncols=4, frameon=False)
+drawn = lower.imshow(table.T, aspect="auto", cmap="cividis", vmin=-1, vmax=1)
+upper.set_ylabel("Value")
+lower.set(xlabel="Position", ylabel="Dimension")
+figure.colorbar(drawn, ax=lower, label="Value")
 figure.savefig(options.out / "waves.png", dpi=150)
 figure
 

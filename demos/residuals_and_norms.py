@@ -35,6 +35,8 @@ import tensorflow as tf
 import tfattn
 
 # sphinx_gallery_start_ignore
+from _figures import bars, curves
+
 parser = argparse.ArgumentParser(
     description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
 )
@@ -115,7 +117,7 @@ moved = {
 }
 for name, (by_padding, by_words) in moved.items():
     print(f"{name:18} moved by padding {by_padding:.3f}, by the neighbor's words {by_words:.3f}")
-figure = tfattn.plot.bars(
+figure = bars(
     list(moved),
     {
         "more padding": [by_padding for by_padding, _ in moved.values()],
@@ -178,7 +180,7 @@ for name, way in ways.items():
 # norm (with Glorot's weights and ReLU, the square root of 8/25), so that one part in a million
 # arrives at the bottom: the lower layers do not learn. The residual alone makes each layer multiply
 # it by 1.15, so it arrives 30 times as long. With a norm it stays between 1 and about 3.
-figure = tfattn.plot.curves(
+figure = curves(
     np.arange(DEPTH + 1),
     gradients,
     "Height (layers from the bottom)",
@@ -193,7 +195,7 @@ figure
 # how alike two tokens are on average, as the cosine between them. Without residuals all 32 tokens
 # turn into nearly the same vector on their way up, whatever they were. Residuals carry a token past
 # the layers, and it stays itself for longer, longest with pre-norm. So deep stacks have both.
-figure = tfattn.plot.curves(
+figure = curves(
     np.arange(DEPTH + 1), alike, "Height (layers from the bottom)", "Cosine between two tokens"
 )
 figure.savefig(options.out / "alike.png", dpi=150)

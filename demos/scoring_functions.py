@@ -33,6 +33,8 @@ import numpy as np
 import tfattn
 
 # sphinx_gallery_start_ignore
+from _figures import curves
+
 parser = argparse.ArgumentParser(
     description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
 )
@@ -268,9 +270,7 @@ for width in widths:
         weights = keras.ops.convert_to_numpy(tfattn.masked_softmax(products))
         variances[name].append(float(np.var(products)))
         slopes[name].append(float(np.mean(weights * (1 - weights))))
-figure = tfattn.plot.curves(
-    widths, variances, "Width d", "Variance of query · key", log_x=True, log_y=True
-)
+figure = curves(widths, variances, "Width d", "Variance of query · key", log_x=True, log_y=True)
 figure.savefig(options.out / "variance.png", dpi=150)
 figure
 
@@ -284,9 +284,7 @@ figure
 # none, is faster and needs less memory, since it is one matrix product. It is often said that
 # additive attention does better, or does so for large d: that holds where the dot product is not
 # scaled (Vaswani et al. 2017, section 3.2.1).
-figure = tfattn.plot.curves(
-    widths, slopes, "Width d", "Mean derivative of a weight by its score", log_x=True
-)
+figure = curves(widths, slopes, "Width d", "Mean derivative of a weight by its score", log_x=True)
 figure.axes[0].set_ylim(0, None)
 figure.savefig(options.out / "gradient.png", dpi=150)
 figure

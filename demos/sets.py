@@ -34,6 +34,8 @@ import numpy as np
 import tfattn
 
 # sphinx_gallery_start_ignore
+from _figures import bars
+
 parser = argparse.ArgumentParser(
     description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
 )
@@ -153,7 +155,7 @@ row = int(np.flatnonzero(new_real.sum(axis=1) == 7)[0])
 (weights,) = tfattn.attention_weights(
     models["one weight"], [new[row : row + 1], new_real[row : row + 1]]
 ).values()
-figure = tfattn.plot.bars(
+figure = bars(
     [f"{number:.2f} ± {np.exp(log_error):.2f}" for number, log_error in new[row, :7]],
     {"learned": weights[0, 0, :7], "1/σ²": precision[row, :7] / precision[row].sum()},
     "Measurement",
@@ -200,7 +202,7 @@ for name in errors["shuffled"]:
     print(f"{name:15}", *[f"{part}: {errors[part][name]:.3f}" for part in parts], sep="  ")
 for name, by in moved.items():
     print(f"{name}: shuffling moves an answer by up to {by:.1e}")
-figure = tfattn.plot.bars(
+figure = bars(
     list(errors["shuffled"]),
     {part: list(each.values()) for part, each in errors.items()},
     "Model",

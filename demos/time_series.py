@@ -36,6 +36,8 @@ from sklearn.linear_model import LinearRegression
 import tfattn
 
 # sphinx_gallery_start_ignore
+from _figures import bars, curves
+
 parser = argparse.ArgumentParser(
     description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
 )
@@ -165,7 +167,7 @@ for name, ((series, _), (new, periods)) in data.items():
     }
     errors[name] = {kind: rmse(forecast - answer) for kind, forecast in forecasts.items()}
     print(name, *[f"{kind}: {error:.3f}" for kind, error in errors[name].items()], sep="  ")
-figure = tfattn.plot.bars(
+figure = bars(
     list(errors["one season"]),
     {name: list(by.values()) for name, by in errors.items()},
     "Forecast",
@@ -236,7 +238,7 @@ for kind, path in paths.items():
     far[kind] = rmse(path - truth)
     print(f"{kind}, 1 to {AHEAD} steps ahead: {far[kind]:.3f}")
 ahead = np.arange(WINDOW, WINDOW + AHEAD)
-figure = tfattn.plot.curves(
+figure = curves(
     {"given": np.arange(WINDOW), "truth": ahead, **{kind: ahead for kind in paths}},
     {"given": new[row, :WINDOW], "truth": truth[row], **{k: p[row] for k, p in paths.items()}},
     "Step",

@@ -64,6 +64,7 @@ sphinx_gallery_conf = {
     "examples_dirs": "../demos",
     "gallery_dirs": "tutorials",
     "filename_pattern": r"\.py$",
+    "ignore_pattern": r"_figures\.py$",
     "within_subsection_order": "extensions.gallery.place",
     "minigallery_sort_order": "extensions.gallery.place",
     "reset_argv": "extensions.gallery.arguments",

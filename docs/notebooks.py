@@ -21,6 +21,8 @@ from pathlib import Path
 package = ".." if Path("../setup.cfg").is_file() else "tfattn"
 %pip install --quiet "{package}[demos]"
 """
+# Beside the demos, for those that draw with it.
+FIGURES = ROOT / "demos" / "_figures.py"
 # Pages and notebooks leave out the options of the script (`sphinx_gallery_start_ignore`).
 FIRST_CELL = """\
 %matplotlib inline
@@ -32,17 +34,19 @@ sys.argv = sys.argv[:1]
 options = types.SimpleNamespace(seed=0, out=Path("out"))  # the folder for figures
 options.out.mkdir(exist_ok=True)
 """
+FIRST_CELL += "\n" + FIGURES.read_text(encoding="utf-8").partition('"""\n\n')[2]
 _TO_A_PAGE = re.compile(r":doc:`([^<`]+?)\s*<(/?)([^>`]+)>`")
 
 
 def digest(script: Path) -> str:
-    """A hash of a script and of this one."""
-    return hashlib.sha256(script.read_bytes() + Path(__file__).read_bytes()).hexdigest()[:16]
+    """A hash of a script, of its figures and of this one."""
+    parts = (script, FIGURES, Path(__file__))
+    return hashlib.sha256(b"".join(path.read_bytes() for path in parts)).hexdigest()[:16]
 
 
 def stale() -> list[str]:
     """What is wrong with the notebooks, in words."""
-    scripts = {script.stem: script for script in (ROOT / "demos").glob("*.py")}
+    scripts = {script.stem: script for script in (ROOT / "demos").glob("[!_]*.py")}
     written = {path.stem: path for path in NOTEBOOKS.glob("*.ipynb")}
     found = [f"notebooks/{name}.ipynb has no script" for name in written.keys() - scripts.keys()]
     for name, script in scripts.items():
@@ -105,7 +109,7 @@ def main() -> int:
 
     gallery.show_answers_in_notebooks()
     NOTEBOOKS.mkdir(exist_ok=True)
-    scripts = sorted((ROOT / "demos").glob("*.py"))
+    scripts = sorted((ROOT / "demos").glob("[!_]*.py"))
     for path in NOTEBOOKS.glob("*.ipynb"):
         path.unlink()
     for script in scripts:

@@ -46,7 +46,7 @@ WRITTEN = sorted(
 
 
 def test_demo_has_a_place_in_the_gallery_and_a_chinese_page():
-    for demo in (ROOT / "demos").glob("*.py"):
+    for demo in (ROOT / "demos").glob("[!_]*.py"):
         assert demo.stem in ORDER, f"docs/extensions/gallery.py: ORDER lacks {demo.stem}"
         page = DOCS / "zh" / "tutorials" / f"{demo.stem}.md"
         assert page.is_file(), f"write {page.relative_to(ROOT)}"
@@ -199,7 +199,7 @@ def test_drawings_are_as_their_scripts_draw_them(drawings):
 
 
 def test_drawings_are_on_a_page_of_their_language(drawings):
-    english = [*ROOT.glob("demos/*.py"), ROOT / "README.md"]
+    english = [*ROOT.glob("demos/[!_]*.py"), ROOT / "README.md"]
     for path in drawings.written():
         pages = DOCS.glob("zh/**/*.md") if path.name.endswith(".zh.svg") else english
         assert any(f"drawings/{path.name}" in page.read_text("utf-8") for page in pages), path

@@ -690,7 +690,6 @@ TABLE = [
         column_labels=LABELS,
     ),
     row("plot.mask_pictures", masks=kind([masks.causal()]), queries=SIZE, keys=SIZE.optional),
-    row("plot.positions", table=kind(SQUARE[0], *ALONE, *WIDE, "booleans in its shape")),
     row(
         "plot.viewer",
         weights=kind({"a": WEIGHTS}),

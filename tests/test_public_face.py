@@ -88,7 +88,7 @@ def test_signature_in_help_names_arrays_by_one_word():
     written = {
         value: str(inspect.signature(value)) for value in values if inspect.isfunction(value)
     }
-    assert "ArrayLike" in written[tfattn.plot.bars]
+    assert "ArrayLike" in written[tfattn.plot.heatmaps]
     assert not {f"{f.__module__}.{f.__name__}" for f in written if "_typing." in written[f]}
 
 

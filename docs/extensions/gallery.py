@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import textwrap
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +124,21 @@ def _viewer(path, block_vars):
     return _RAW.format(frame.replace("\n", "\n    "))
 
 
+def _bring_figures(app, env, docnames):
+    """Downloaded scripts have the functions that they import from `demos/_figures.py`."""
+    folder = Path(app.srcdir)
+    figures = (folder.parent / "demos" / "_figures.py").read_text(encoding="utf-8")
+    figures = figures.partition('"""\n\n')[2]
+    for script in (folder / "tutorials").glob("*.py"):
+        text = script.read_text(encoding="utf-8")
+        alone = re.sub(r"^from _figures import .*\n", lambda _: figures, text, flags=re.M)
+        if alone != text:
+            script.write_text(alone, encoding="utf-8")
+            with zipfile.ZipFile(script.with_suffix(".zip"), "w") as together:
+                for path in (script, script.with_suffix(".ipynb")):
+                    together.write(path, path.name)
+
+
 def _chinese_viewer(app, docname, source):
     demo = docname.removeprefix("zh/tutorials/")
     frame = _VIEWER.format(
@@ -181,6 +197,7 @@ def _finish(app, exception):
 
 def setup(app):
     show_answers_in_notebooks()
+    app.connect("env-before-read-docs", _bring_figures)
     app.connect("source-read", _without_progress)
     app.connect("source-read", _chinese_viewer)
     app.connect("build-finished", _finish)

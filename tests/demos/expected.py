@@ -405,7 +405,7 @@ def hard_attention(numbers, end):
     nearest = np.linalg.norm(keys - look, axis=2).argmin(axis=1)
     best = (values[np.arange(len(digits)), nearest].argmax(axis=1) == digits).mean()
     for kind, accuracy in numbers["accuracy"].items():
-        assert end.curves[kind][0] < 0.45, f"{kind} begins at {end.curves[kind][0]}"
+        assert end.accuracies[kind][0] < 0.45, f"{kind} begins at {end.curves[kind][0]}"
         assert 0.85 < accuracy <= best + 0.01, f"{kind} reaches {accuracy}, the best is {best}"
     noise, error = numbers["noise"], numbers["error"]
     for name in ("with baseline", "without baseline"):

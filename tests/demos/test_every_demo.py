@@ -13,7 +13,7 @@ from tests.demos import expected
 from tests.helpers.tensors import BACKEND
 
 DEMOS = pathlib.Path(__file__).parents[2] / "demos"
-SOURCES = {path.stem: path.read_text(encoding="utf-8") for path in sorted(DEMOS.glob("*.py"))}
+SOURCES = {path.stem: path.read_text(encoding="utf-8") for path in sorted(DEMOS.glob("[!_]*.py"))}
 NAMES = [
     name
     for name, source in SOURCES.items()
@@ -24,12 +24,13 @@ LESSONS = (
     *("attention_cues", "bahdanau_translation", "batched_matmul", "kernel_regression"),
     *("scoring_functions", "transformer_translation"),
 )
-PACKAGES = {"keras", "matplotlib", "numpy", "sklearn", "tensorflow", "tfattn"}
+PACKAGES = {"_figures", "keras", "matplotlib", "numpy", "sklearn", "tensorflow", "tfattn"}
 
 
 def run(name, *arguments):
     """A demo's variables at its end, run as a script in this process."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(DEMOS))  # as Python does for a script
         patch.setattr(sys, "argv", [f"{name}.py", *map(str, arguments)])
         return runpy.run_path(str(DEMOS / f"{name}.py"), run_name="__main__")
 

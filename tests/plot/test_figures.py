@@ -117,77 +117,6 @@ def test_heatmaps_numbers_are_written_into_cells_on_request():
     assert texts(axes.texts) == ["0.0", "\N{MINUS SIGN}0.3"]
 
 
-# Regression.
-
-
-def test_a_fit_shows_points_truth_and_a_curve_a_name():
-    curves = {"flat": 0 * QUERIES, "line": QUERIES}
-    figure = plot.regression_fit(
-        *(X, X**2, QUERIES, curves, QUERIES**2, "metres", "seconds", "fall"),
-        bands={"line": (QUERIES, QUERIES + 1)},  # in the curve's color, and named by it
-    )
-    axes = figure.axes[0]
-    assert texts(axes.get_legend().get_texts()) == ["training points", "truth", "flat", "line"]
-    color = axes.get_lines()[2].get_color()
-    assert matplotlib.colors.same_color(axes.collections[1].get_facecolor()[0, :3], color)
-    figure.draw_without_rendering()
-    assert axes.get_legend().get_window_extent().x0 >= axes.get_window_extent().x1  # on no point
-    assert (axes.get_xlabel(), axes.get_ylabel(), axes.get_title()) == ("metres", "seconds", "fall")
-    np.testing.assert_array_equal(axes.collections[0].get_offsets(), np.stack([X, X**2], axis=1))
-    assert len({line.get_color() for line in axes.get_lines()}) == 3
-    assert len({str(line._dash_pattern) for line in axes.get_lines()}) == 3
-
-
-def test_a_fit_is_drawn_from_left_to_right_whatever_the_order_of_the_queries():
-    order = np.random.default_rng(3).permutation(11)
-    asked, low, high = QUERIES[order], QUERIES[order] - 1, QUERIES[order] + 2
-    axes = plot.regression_fit(X, X, asked, asked**2, bands={"90%": (low, high)}).axes[0]
-    (line,) = axes.get_lines()
-    np.testing.assert_array_equal(line.get_xydata(), np.stack([QUERIES, QUERIES**2], axis=1))
-    assert texts(axes.get_legend().get_texts()) == ["training points", "90%", "prediction"]
-    # a band is shaded from end to end in the order of x
-    corners = axes.collections[1].get_paths()[0].vertices
-    for ends in (QUERIES - 1, QUERIES + 2):
-        for corner in np.stack([QUERIES, ends], axis=1):
-            assert np.isclose(corners, corner).all(axis=1).any()
-    assert corners[:, 1].min() == -1 and corners[:, 1].max() == 5
-
-
-def test_a_surface_shows_heights_at_their_places_contours_and_points():
-    x, y = np.linspace(0.0, 3.0, 31), np.linspace(-1.0, 1.0, 21)
-    heights = x + 10 * y[:, None]  # (21, 31)
-    points = np.array([[0.5, 0.5, -3.0], [2.0, -0.5, 4.0]])
-    figure = plot.surface(x, y, heights, points, ["plane"], "metres", "volts", "joules")
-    axes, bar = figure.axes
-    assert (axes.get_xlabel(), axes.get_ylabel(), axes.get_title()) == ("metres", "volts", "plane")
-    assert bar.get_ylabel() == "joules"
-    mesh, contours, dots = axes.collections
-    np.testing.assert_array_equal(mesh.get_array().reshape(21, 31), heights)
-    assert mesh.get_clim() == (-10.0, 13.0) == dots.get_clim()
-    assert list(contours.levels) == [-8, -4, 0, 4, 8, 12]
-    line = contours.get_paths()[2].vertices  # at 0: x = −10 y
-    np.testing.assert_allclose(line[:, 0], -10 * line[:, 1], atol=1e-9)
-    np.testing.assert_array_equal(dots.get_offsets(), points[:, :2])
-    np.testing.assert_array_equal(dots.get_array(), points[:, 2])
-    assert axes.get_xlim()[0] < 0.0 < axes.get_xlim()[1]
-
-
-def test_surfaces_share_a_scale_and_points_stretch_no_axis():
-    x, far = np.linspace(0.0, 1.0, 5), np.array([[50.0, 50.0]])
-    figure = plot.surface(x, x, np.stack([np.eye(5), 3 * np.eye(5)]), far, ["one", "three"])
-    first, second, _ = figure.axes
-    assert [axes.get_title() for axes in (first, second)] == ["one", "three"]
-    assert first.collections[0].get_clim() == second.collections[0].get_clim() == (0.0, 3.0)
-    assert first.get_xlim()[1] < 2 and second.get_ylim()[1] < 2
-
-
-@pytest.mark.parametrize("heights", [np.ones((3, 5)), np.full((3, 5), np.nan)])
-def test_a_flat_surface_and_one_of_no_numbers_are_drawn(heights):
-    figure = plot.surface(range(5), range(3), heights)
-    figure.draw_without_rendering()
-    assert len(figure.axes[0].collections) == 1  # no contours
-
-
 # Losses.
 
 
@@ -218,21 +147,15 @@ def test_loss_curve_of_a_sequence_has_no_legend_and_of_one_epoch_is_a_dot():
 # Every figure.
 
 
-NAMES = {"x_label": "x", "y_label": "y"}
 DRAWINGS = {
-    "bars": {"labels": WORDS, "series": weights(5), **NAMES},
-    "curves": {"x": X, "series": {"line": X, "square": X**2}, **NAMES},
     "flow": {"weights": weights(2, 5), "row_labels": ["un", "chat"], "column_labels": WORDS},
     "head_grid": {"weights": weights(2, 3, 2, 5)},
     "heatmaps": {"matrices": weights(2, 5)},
     "loss_curve": {"history": [3.0, 2.0]},
     "mask_pictures": {"masks": [np.tri(5, dtype=bool), np.eye(5, dtype=bool)]},
-    "positions": {"table": weights(7, 11)},
-    "regression_fit": {"x": X, "y": X, "queries": QUERIES, "predictions": QUERIES},
-    "surface": {"x": range(5), "y": range(3), "heights": weights(3, 5)},
 }
 PAGES = {"Viewer", "viewer"}  # HTML, without matplotlib
-MANY = {"head_grid", "mask_pictures", "positions"}  # make axes of their own
+MANY = {"head_grid", "mask_pictures"}  # make axes of their own
 
 
 def drawn(name, **options):
@@ -258,13 +181,9 @@ def test_figure_is_written_to_a_file_and_leaves_pyplot_alone(name, tmp_path):
 DOLLARS = "$^$ of $5"
 NAMED = ("title", "x_label", "y_label", "bar_label")
 FEW = {
-    "bars": {"series": {DOLLARS: weights(5), "b": weights(5)}},
-    "curves": {"series": {DOLLARS: X, "b": X}, "log_y": True},
     "heatmaps": {"titles": [DOLLARS]},
     "loss_curve": {"history": {DOLLARS: [3.0, 2.0], "loss": [3.0, 2.0]}},
     "mask_pictures": {"titles": [DOLLARS] * 2},
-    "regression_fit": {"predictions": {DOLLARS: QUERIES}},
-    "surface": {"titles": [DOLLARS]},
 }
 
 
@@ -277,8 +196,6 @@ def test_figure_names_with_dollars_are_no_formulas(name, tmp_path):
     found = [text for text in figure.findobj(Text) if text.get_text() == DOLLARS]
     assert len(found) >= len(named) and not any(text.get_parse_math() for text in found)
     figure.savefig(tmp_path / "figure.png", dpi=40)
-    if name == "curves":  # powers of ten stay
-        assert figure.axes[0].yaxis.get_major_ticks()[0].label1.get_parse_math()
 
 
 @pytest.mark.parametrize("name", sorted(set(DRAWINGS) - MANY))
@@ -299,25 +216,7 @@ def test_figure_without_matplotlib_names_the_pip_line(monkeypatch):
             drawn(name)
 
 
-A_PAIR = "`bands` must be a dict from name to a pair"
 REFUSED = [
-    ("bars", {"labels": ["a"]}, "`labels` must hold one label per bar, 5"),
-    (
-        "bars",
-        {"series": {"b": [1] * 5, "c": [1, 2]}},
-        "`series` must hold one number per label, 5",
-    ),
-    ("curves", {"series": {"a": [1.0]}}, "`series` must be as long as `x`, 7"),
-    (
-        "curves",
-        {"x": {"b": X}},
-        r"`x` must have the names of `series`, including \['line', 'square'\]",
-    ),
-    (
-        "curves",
-        {"marked": {"cube": 1.0}},
-        r"`marked` must have names of curves, \['line', 'square'\]",
-    ),
     ("flow", {"weights": weights(1, 2, 5)}, r"`weights` must have shape \(T, S\)"),
     ("flow", {"row_labels": ["un"]}, "`row_labels` must hold one label per row, 2"),
     ("flow", {"column_labels": ["a"]}, "`column_labels` must hold one label per column, 5"),
@@ -357,20 +256,6 @@ REFUSED = [
     ("mask_pictures", {"masks": masks.causal()}, "`queries` must be a positive integer"),
     ("mask_pictures", {"masks": np.ones((2, 5), bool), "queries": 3}, r"`masks` .*\(3, 5\)"),
     ("mask_pictures", {"titles": []}, "`titles` must hold one label per picture, 2"),
-    ("positions", {"table": np.ones(7)}, r"`table` must have shape \(P, D\)"),
-    ("positions", {"dimensions": (3, 11)}, "`dimensions` must hold numbers below the width, 11"),
-    ("regression_fit", {"x": X[:, None]}, r"`x` must have shape \(N,\)"),
-    ("regression_fit", {"y": X[:3]}, "`y` must be as long as `x`, 7"),
-    ("regression_fit", {"predictions": {"a": QUERIES, "b": X}}, "`predictions` must be as long as"),
-    ("regression_fit", {"truth": X}, "`truth` must be as long as `queries`, 11"),
-    ("regression_fit", {"bands": {"95%": QUERIES}}, A_PAIR),
-    ("regression_fit", {"bands": {95: (QUERIES, QUERIES)}}, A_PAIR),
-    ("regression_fit", {"bands": {"95%": (QUERIES, X)}}, "`bands` must be as long as `queries`"),
-    ("surface", {"x": X}, "`x` must hold one number per column of `heights`, 5"),
-    ("surface", {"heights": X}, r"`heights` must have shape \(T, S\) or \(H, T, S\)"),
-    ("surface", {"points": np.ones((2, 4))}, r"`points` must have shape \(N, 2\) or \(N, 3\)"),
-    ("surface", {"titles": ["a", "b"]}, "`titles` must hold one label per surface, 1"),
-    ("surface", {"heights": np.ones((2, 3, 5)), "ax": 3}, "`ax` must be None for more than one"),
 ]
 
 

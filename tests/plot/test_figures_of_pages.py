@@ -7,7 +7,7 @@ import pytest
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
-from tests.plot.test_figures import WORDS, X, images, texts, weights, words_shown
+from tests.plot.test_figures import WORDS, images, texts, weights, words_shown
 from tfattn import masks, plot
 from tfattn.plot import canvas
 
@@ -59,105 +59,6 @@ def test_heatmaps_labels_without_room_are_left_out_evenly():
         assert texts(axes.get_xticklabels()) == [f"w{place:.0f}" for place in places]
 
 
-# Curves.
-
-
-def ticks(x, y, **logs):
-    axes = plot.curves(x, y, "x", "y", **logs).axes[0]
-    axes.figure.draw_without_rendering()
-    return texts(axes.get_xticklabels()), texts(axes.get_yticklabels())
-
-
-@pytest.mark.slow
-def test_logarithmic_axes_have_plain_numbers_and_over_many_decades_powers_of_ten():
-    along, up = ticks([16, 32, 64, 128], [2, 3, 5, 9], log_x=True, log_y=True)
-    assert along == ["16", "32", "64", "128"] and {"2", "5", "9"} <= set(up)
-    along, _ = ticks(np.geomspace(0.05, 2, 40), np.arange(40), log_x=True)
-    assert {"0.05", "0.1", "0.2", "0.5", "1", "2"} <= set(along)
-    _, up = ticks([1, 2], [1e-6, 1e3], log_y=True)
-    assert up and all("10^" in label for label in up)
-
-
-def test_a_curve_beneath_another_is_wider():
-    lines = plot.curves(X, {"a": X, "b": X + 7, "c": X}, "x", "y").axes[0].get_lines()
-    below, apart, above = (line.get_linewidth() for line in lines)
-    assert below > apart == above
-
-
-def test_curves_differ_in_color_dash_and_marker():
-    names = {f"curve {number}": X + number for number in range(6)}
-    axes = plot.curves(X, names, "x", "y", "title").axes[0]
-    lines = axes.get_lines()
-    assert [line.get_label() for line in lines] == list(names)
-    assert len({line.get_color() for line in lines}) == 6
-    assert len({line.get_marker() for line in lines}) == 6
-    assert len({str(line._dash_pattern) for line in lines}) == 6
-    assert (axes.get_xlabel(), axes.get_ylabel(), axes.get_title()) == ("x", "y", "title")
-    assert texts(axes.get_legend().get_texts()) == list(names)
-
-
-def test_each_curve_may_have_an_x_of_its_own():
-    figure = plot.curves({"a": X, "b": [1, 2]}, {"a": X, "b": [3, 4]}, "x", "y")
-    first, second = (line.get_xydata() for line in figure.axes[0].get_lines())
-    np.testing.assert_array_equal(first, np.stack([X, X], axis=1))
-    np.testing.assert_array_equal(second, [[1, 3], [2, 4]])
-
-
-def test_axes_are_logarithmic_on_request():
-    for x, y in itertools.product((False, True), repeat=2):
-        axes = plot.curves(X + 1, X + 1, "x", "y", log_x=x, log_y=y).axes[0]
-        assert (axes.get_xscale() == "log", axes.get_yscale() == "log") == (x, y)
-
-
-def test_a_marked_x_is_a_dot_on_its_curve():
-    series = {"line": X, "square": X**2}
-    axes = plot.curves(X, series, "x", "y", marked={"square": 2.0, "line": 0.25}).axes[0]
-    dots = [line.get_xydata() for line in axes.get_lines()[2:]]
-    np.testing.assert_allclose(dots, [[[2.0, 4.0]], [[0.25, 0.25]]])
-    assert texts(axes.texts) == ["2", "0.25"]
-    axes = plot.curves(X, X, "x", "y", marked={"chosen": 2.0}).axes[0]  # words, on an only curve
-    assert texts(axes.texts) == ["chosen"] and axes.get_legend() is None
-
-
-@pytest.mark.slow
-def test_a_legend_hides_no_curve_however_many_there_are():
-    names = {f"curve {number}": X + number for number in range(9)}
-    figure = plot.curves(X, names, "x", "y")
-    figure.draw_without_rendering()
-    legend = figure.axes[0].get_legend().get_window_extent()
-    assert legend.x0 >= figure.axes[0].get_window_extent().x1 and legend.x1 <= figure.bbox.x1
-
-
-# Bars.
-
-
-def test_bars_are_as_tall_as_their_numbers_and_stand_side_by_side():
-    axes = plot.bars(["a", "b"], {"one": [1, 2], "two": [3, -4]}, "x", "y").axes[0]
-    assert [bar.get_height() for bar in axes.patches] == [1, 2, 3, -4]
-    starts = sorted((bar.get_x(), bar.get_x() + bar.get_width()) for bar in axes.patches)
-    assert all(end <= start + 1e-9 for (_, end), (start, _) in itertools.pairwise(starts))
-    one, _, two, _ = axes.patches
-    assert one.get_facecolor() != two.get_facecolor() and one.get_hatch() != two.get_hatch()
-    assert texts(axes.get_legend().get_texts()) == ["one", "two"]
-
-
-def test_numbers_stand_at_the_bars_on_request():
-    axes = plot.bars(["a", "b"], [0.25, 0.75], "x", "y", "title", number_format=".2f").axes[0]
-    assert texts(axes.texts) == ["0.25", "0.75"] and axes.get_title() == "title"
-    assert axes.get_legend() is None
-    axes = plot.bars(["a", "b"], [-1.5, -0.001], "x", "y", number_format=".1f").axes[0]
-    assert texts(axes.texts) == ["\N{MINUS SIGN}1.5", "0.0"]
-
-
-@pytest.mark.parametrize(
-    "words, turned",
-    [(["red", "blue"], 0), (["an extraordinary word"] * 3, 0), (["extraordinary " * 3] * 5, 60)],
-)
-def test_words_that_do_not_fit_below_bars_are_rotated(words, turned):
-    axes = plot.bars(words, np.ones(len(words)), "x", "y").axes[0]
-    assert {label.get_rotation() for label in axes.get_xticklabels()} == {turned}
-
-
 # Masks.
 
 
@@ -194,25 +95,6 @@ def test_mask_pictures_allowed_pairs_are_darker_in_gray():
     handles = dict(zip(texts(legend.get_texts()), legend.get_patches(), strict=True))
     assert lightness(handles["may attend"].get_facecolor()[:3]) == pytest.approx(dark)
     assert lightness(handles["may not"].get_facecolor()[:3]) == pytest.approx(light)
-
-
-# Positions.
-
-
-def test_positions_are_curves_above_and_all_of_the_table_below():
-    table = weights(7, 11) - 0.1
-    upper, lower, bar = plot.positions(table, (2, 5), "learned").axes
-    first, second = upper.get_lines()
-    np.testing.assert_array_equal(first.get_ydata(), table[:, 2])
-    np.testing.assert_array_equal(second.get_ydata(), table[:, 5])
-    np.testing.assert_array_equal(lower.images[0].get_array(), table.T)
-    low, high = lower.images[0].get_clim()
-    assert -low == high == np.abs(table).max()
-    assert upper.get_xlim() == lower.get_xlim()
-    assert "learned" in texts(upper.figure.texts) and bar.get_ylabel() == "Value"
-    cmap = lower.images[0].cmap  # lighter all the way
-    greys = [lightness(cmap(share)[:3]) for share in np.linspace(0, 1, 17)]
-    assert np.all(np.diff(greys) > 0.02)
 
 
 # Flow.

@@ -58,7 +58,7 @@ def test_fonts_of_a_text_hold_its_other_characters(tmp_path):
 def test_fonts_without_a_character_warn_and_name_one():
     message = r"tfattn.plot: no installed font has '力意汇注聚'\. Install .* Noto Sans CJK SC"
     with pytest.warns(UserWarning, match=message) as caught:
-        figure = plot.bars(CHINESE, np.ones(5), "x", "y")
+        figure = plot.heatmaps(np.eye(5), column_labels=CHINESE)
     assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == CHINESE
     assert [warning.filename for warning in caught] == [__file__]  # the caller's line
 
@@ -134,7 +134,6 @@ def test_fonts_draw_chinese_words_with_their_glyphs(tmp_path, caplog):
         )
     eye = np.eye(5)
     for figure in (
-        plot.bars(CHINESE, np.ones(5), "词", "权重", "注意力"),
         plot.flow(eye, CHINESE, CHINESE, "注意力"),
         plot.heatmaps(eye, CHINESE, CHINESE, ["注意力"], "键", "查询", "权重"),
     ):

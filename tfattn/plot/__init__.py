@@ -11,29 +11,19 @@ names the package to install. `viewer` needs no matplotlib: it makes an interact
 browser.
 """
 
-from tfattn.plot.bars import bars
-from tfattn.plot.curves import curves
 from tfattn.plot.flow import flow
 from tfattn.plot.heads import head_grid
 from tfattn.plot.heatmap import heatmaps
 from tfattn.plot.loss import loss_curve
 from tfattn.plot.masks import mask_pictures
-from tfattn.plot.positions import positions
-from tfattn.plot.regression import regression_fit
-from tfattn.plot.surface import surface
 from tfattn.plot.viewer import Viewer, viewer
 
 __all__ = [
     "Viewer",
-    "bars",
-    "curves",
     "flow",
     "head_grid",
     "heatmaps",
     "loss_curve",
     "mask_pictures",
-    "positions",
-    "regression_fit",
-    "surface",
     "viewer",
 ]

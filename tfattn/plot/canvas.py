@@ -2,7 +2,7 @@
 
 import math
 import unicodedata
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, overload
 
 import numpy as np
@@ -20,17 +20,9 @@ Axis = Any
 SMALL, MEDIUM = 8, 10  # points: words along an axis; axis names and titles
 LETTER = 0.07  # inches per letter along an axis
 
-# Distinct for most readers with a color vision deficiency (Okabe and Ito, 2008). Dashes, markers
-# and hatches distinguish colors that are alike in gray.
-COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
-DASHES = ("-", (0, (6, 2)), "-.", (0, (2, 1)), (0, (6, 1, 1, 1, 1, 1)), (0, (10, 2)), (0, (4, 4)))
-MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\", "----", "++++")
-
-
-def pick(choices: Sequence[Any], number: int) -> Any:
-    """`choices[number]`, cycling."""
-    return choices[number % len(choices)]
+# Distinct for most readers with a color vision deficiency (Okabe and Ito, 2008), and by dashes in
+# gray.
+LINES = (("#0072b2", "-"), ("#d55e00", (0, (6, 2))))
 
 
 def new_figure(who: str, width: float, height: float) -> Figure:
@@ -71,8 +63,8 @@ def draw_curve(axes: Axes, x: np.ndarray, y: np.ndarray, number: int, label: str
     axes.plot(
         x,
         y,
-        color=pick(COLORS, number),
-        linestyle=pick(DASHES, number),
+        color=LINES[number][0],
+        linestyle=LINES[number][1],
         linewidth=1.8,
         marker="o" if len(y) == 1 else None,
         label=label,
@@ -114,32 +106,6 @@ def written(number: float, number_format: str) -> str:
     if words.startswith("-") and not words.strip("-0."):
         words = words[1:]
     return words.replace("-", "\N{MINUS SIGN}")
-
-
-def log_ticks(axis: Axis, numbers: ArrayLike, at_each: bool = False) -> None:
-    """Ticks of a logarithmic axis as plain numbers, if powers of ten would be too few.
-
-    Args:
-        axis: logarithmic axis of matplotlib.
-        numbers: numbers along the axis.
-        at_each: whether a few distant numbers get one tick each.
-    """
-    ticker = _optional.find("matplotlib.ticker", "plot", "tfattn.plot")
-    known = np.unique(np.asarray(numbers, "float64"))
-    known = known[np.isfinite(known) & (known > 0)]
-    if known.size < 2:
-        return
-    decades = np.log10(known)
-    apart = np.diff(decades).min() >= np.ptp(decades) / 12
-    if at_each and known.size <= 10 and apart and known[-1] < 1e5:
-        locator = ticker.FixedLocator(known)
-    elif np.ptp(decades) < 3 and 1e-4 <= known[0] and known[-1] < 1e5:
-        locator = ticker.LogLocator(subs=range(1, 10) if np.ptp(decades) < 1 else (1, 2, 5))
-    else:
-        return
-    axis.set_major_locator(locator)
-    axis.set_minor_locator(ticker.NullLocator())
-    axis.set_major_formatter(ticker.FuncFormatter(lambda number, _: f"{number:.6g}"))
 
 
 def whole_numbers(axis: Axis) -> None:
@@ -245,16 +211,3 @@ def numbers(
     if not array.size:
         _checks.fail(who, argument, "hold at least one number", array.shape)
     return array
-
-
-def named_vectors(
-    who: str, argument: str, value: ArrayLike | Mapping[str, ArrayLike], name: str
-) -> dict[str, np.ndarray]:
-    """A dict from name to vector; `name` is for a single vector."""
-    if not isinstance(value, Mapping):
-        value = {name: value}
-    if not value:
-        _checks.fail(who, argument, "hold at least one name", value)
-    for key in value:
-        _checks.string(who, argument, key)
-    return {str(key): numbers(who, argument, one, (1,), "(N,)") for key, one in value.items()}
