@@ -52,7 +52,7 @@ def test_attention_weights_outside_of_the_call_are_not_collected():
 
 def test_attention_weights_without_attention_name_what_is_missing():
     model = keras.Sequential([keras.layers.Dense(3)])
-    with pytest.raises(ValueError, match="`model` must hold an attention layer of this package"):
+    with pytest.raises(ValueError, match="`model` must hold attention layers of this package"):
         tfattn.attention_weights(model, draw(2, 3, 5))
 
 
@@ -74,5 +74,5 @@ def test_attention_weights_in_a_graph_name_the_graph(layer, inputs):
         def call(self, first, second):
             return self.layer(first, second)
 
-    with pytest.raises(ValueError, match="must run attention layers eagerly .a `call` under tf"):
+    with pytest.raises(ValueError, match="and run them eagerly .a `call` under tf"):
         tfattn.attention_weights(Model(), *inputs)
