@@ -111,7 +111,7 @@ figure
 # - causal or prefix: the question is read in both directions, the answer generated in one.
 # - causal and segments: two texts in one row for a language model.
 # - ``chunks(4)``: each chunk of four positions by itself.
-# - ``blocks(plan, 2)``: a plan of blocks of two queries and two keys, computed once.
+# - ``window(2) | prefix(2)``: neighbors, and two keys for all queries, as in Longformer.
 #
 # A mask of your own is a class with ``on``, from positions to bools. ``EverySecond`` makes a window
 # dilated. With ``ChunkEnds`` all queries also see the last position of each chunk, which can sum it
@@ -129,7 +129,6 @@ class ChunkEnds(masks.Mask):
 
 
 two_texts = masks.segments([[0, 0, 0, 0, 0, 1, 1, 1]])
-plan = np.eye(4, dtype=bool) | (np.arange(4) == 0)
 shown = {
     "causal()": masks.causal(),
     "window(3)": masks.window(3),
@@ -142,7 +141,7 @@ shown = {
     "window(4) & EverySecond()": masks.window(4) & EverySecond(),
     "chunks(4)": masks.chunks(4),
     "chunks(4) | ChunkEnds()": masks.chunks(4) | ChunkEnds(),
-    "blocks(plan, 2)": masks.blocks(plan, size=2),
+    "window(2) | prefix(2)": masks.window(2) | masks.prefix(2),
 }
 figure = tfattn.plot.mask_pictures(list(shown.values()), 8, titles=list(shown), columns=4)
 figure.savefig(options.out / "masks.png", dpi=150)

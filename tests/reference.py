@@ -295,25 +295,6 @@ def per_head(masks, shape):
     return np.stack([np.broadcast_to(mask, shape) for mask in masks], axis=1)
 
 
-def blocks(plan, size, num_queries, num_keys):
-    """A plan `(..., n, m)` with each entry as `size` queries by `size` keys."""
-    plan = np.asarray(plan)
-    mask = np.zeros((*plan.shape[:-2], num_queries, num_keys), bool)
-    for t in range(num_queries):
-        for s in range(num_keys):
-            mask[..., t, s] = plan[..., t // size, s // size]
-    return mask
-
-
-def plan(mask, size):
-    """Which blocks of a mask `(..., T, S)` hold a pair that may attend."""
-    rows, columns = (range(0, length, size) for length in mask.shape[-2:])
-    parts = [
-        [mask[..., i : i + size, j : j + size].any(axis=(-2, -1)) for j in columns] for i in rows
-    ]
-    return np.moveaxis(np.array(parts), (0, 1), (-2, -1))
-
-
 def alibi(num_heads, num_queries, num_keys):
     """`(1, H, T, S)`: minus the distance of a pair, times the slope of the head (Press et al.
     2022).

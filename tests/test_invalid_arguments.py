@@ -478,7 +478,6 @@ TABLE = [
     row("masks.explicit", mask=kind(PADDING[:, None], *ANY_MASK)),
     row("masks.positions_in_segments", ids=kind(IDS, *ALONE, *WIDE, "width 0")),
     row("masks.per_head", masks=kind([masks.causal()] * 2), heads=kind([1, 2], "None")),
-    row("masks.plan", mask=kind(masks.causal())),
     row("biases.explicit", bias=kind(SQUARE, *ANY_MASK)),
     row("biases.relative", table=kind(FLOATS[0], *ALONE, *WIDE)),
     # Scores and positions.

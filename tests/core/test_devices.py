@@ -24,7 +24,6 @@ MASKS = {
     "padding of each query": lambda: masks.padding(1 + IDS),
     "prefix": lambda: masks.prefix([3]) | masks.causal(),
     "chunks": lambda: masks.chunks(16),
-    "blocks": lambda: masks.blocks(np.eye(7, dtype=bool), 10),
     "array": lambda: np.tri(T, dtype=bool),
 }
 

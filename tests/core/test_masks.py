@@ -34,7 +34,6 @@ def spread(mask, queries=T, keys=S):
 
 
 DRAWN = np.random.default_rng(0)
-PLAN, HEADS_PLAN = DRAWN.random((3, 4)) < 0.4, DRAWN.random((B, H, 2, 3)) < 0.5
 PACKED = np.array([[0, 0, 1, 1, 2], [3, 3, 3, 3, 4]])
 PACKED_KEYS = np.array([[0, 0, 0, 1, 1, 1, 2], [2, 3, 3, 3, 3, 4, 4]])
 
@@ -59,8 +58,6 @@ RULES = {
     ),
     "explicit": (masks.explicit(np.tri(T, S, dtype=bool)), np.tri(T, S, dtype=bool)),
     "chunks": (masks.chunks(3), reference.chunks(3, T, S)),
-    "blocks": (masks.blocks(PLAN, 2), reference.blocks(PLAN, 2, T, S)),
-    "blocks of each head": (masks.blocks(HEADS_PLAN, 3), reference.blocks(HEADS_PLAN, 3, T, S)),
     "per head": (
         masks.per_head([masks.window(2), masks.padding([3, 6]) | masks.prefix(1)], heads=[2, 1]),
         reference.per_head(
@@ -70,10 +67,10 @@ RULES = {
         ),
     ),
     "blocks per head": (
-        masks.per_head([masks.blocks(PLAN, 2), masks.chunks(2), np.eye(T, S, dtype=bool)]),
+        masks.per_head([masks.window(2), masks.chunks(2), np.eye(T, S, dtype=bool)]),
         reference.per_head(
             [
-                reference.blocks(PLAN, 2, T, S),
+                reference.window(2, T, S),
                 reference.chunks(2, T, S),
                 np.eye(T, S, dtype=bool),
             ],
@@ -383,36 +380,9 @@ def test_mask_whose_class_does_not_flatten_stays_whole():
     np.testing.assert_array_equal(dense(trees.unflatten(structure, tensors)), ~dense(own))
 
 
-@pytest.mark.parametrize("name", RULES)
-def test_a_plan_names_the_blocks_with_a_pair_that_may_attend(name):
-    mask, expected = RULES[name]
-    for size in (1, 2, 3, 9):
-        plan = np.asarray(masks.plan(mask, T, S, size))
-        here = spread(plan, *plan.shape[-2:])
-        np.testing.assert_array_equal(here, reference.plan(spread(expected), size))
-        planned = mask & masks.blocks(plan, size)
-        np.testing.assert_array_equal(spread(dense(planned)), spread(expected))
-
-
-def test_a_plan_is_made_of_an_array_too_and_asks_for_some_queries_at_a_time():
-    asked = []
-
-    class Asked(masks.causal):
-        def on(self, grid):
-            asked.append((grid.query_start, grid.queries, grid.keys))
-            return super().on(grid)
-
-    plan = masks.plan(Asked(), T, S, 2)
-    assert asked == [(0, 2, S), (2, 2, S), (4, 1, S)]
-    np.testing.assert_array_equal(plan, masks.plan(reference.causal(T, S), T, S, 2))
-
-
 @pytest.mark.parametrize(
     ("make", "shape", "message"),
     [
-        (lambda: masks.blocks(PLAN, 3), (B, T, S), r"have a plan of \(2, 3\) blocks of 3"),
-        (lambda: masks.blocks(PLAN[None, None], 2), (B, T, S), r"have shape \(T/size, S/size\)"),
-        (lambda: masks.blocks(HEADS_PLAN, 3), (B, 2, T, S), r"have shape \(T/size, S/size\)"),
         (
             lambda: masks.per_head([masks.causal()] * 3),
             (B, 2, T, S),
@@ -435,15 +405,7 @@ def test_mask_that_does_not_fit_the_scores_is_refused(make, shape, message):
         make().check("layer", "attention_mask", shape)
 
 
-@pytest.mark.tensorflow
-def test_a_plan_that_turns_out_too_short_is_an_error_and_no_guess():
-    with pytest.raises(tf.errors.InvalidArgumentError, match="not in"):
-        masks.blocks(PLAN, 2).dense(9, S)
-
-
-def test_sizes_that_the_run_tells_fit_any_plan():
-    masks.blocks(PLAN, 2).check("layer", "mask", (None, None, None))
-    masks.blocks(PLAN[None], 2).check("layer", "mask", (B, H, T, S))
+def test_mask_of_sizes_known_when_run_fits_any_heads():
     masks.per_head([masks.causal(), np.ones((T, S), bool)]).check("layer", "mask", (B, 2, T, S))
 
 
@@ -480,8 +442,6 @@ def test_grid_positions_begin_at_the_offset():
         (lambda: masks.explicit(np.zeros((T, S), "float32")), "goes into `bias`"),
         (lambda: masks.per_head([masks.causal()], [1, 2]), "`heads` must hold a number for each"),
         (lambda: masks.per_head([masks.causal()], [0]), "`heads` must be a positive integer"),
-        (lambda: masks.blocks(np.ones((2, 2)), 2), "masks.blocks: `plan` must be boolean"),
-        (lambda: masks.blocks(np.ones(2, bool), 2), r"`plan` must have shape \(T/size, S/size\)"),
     ],
 )
 def test_mask_with_invalid_arguments_is_refused(make, message):

@@ -80,18 +80,12 @@ MASKS = {
         lambda rng, b, h, *n: [np.sort(rng.integers(0, 4, (b, length)), axis=1) for length in n],
     ),
     "chunks": MaskKind(lambda: masks.causal() & masks.chunks(4)),
-    "blocks": MaskKind(
-        lambda plan: masks.blocks(plan, 2), lambda rng, b, h, t, s: [_plan(rng, t, s)]
-    ),
-    "blocks by head": MaskKind(
-        lambda plan: masks.causal() & masks.blocks(plan, 3),
-        lambda rng, b, h, t, s: [rng.random((b, h, -(-t // 3), -(-s // 3))) < 0.3],
-    ),
+    "window | prefix": MaskKind(lambda: masks.window(3) | masks.prefix(2)),
     "by head": MaskKind(  # of four heads
-        lambda lengths, plan: masks.per_head(
-            [masks.window(3), masks.padding(lengths), masks.blocks(plan, 2)], heads=[1, 2, 1]
+        lambda lengths: masks.per_head(
+            [masks.window(3), masks.padding(lengths), masks.chunks(2)], heads=[1, 2, 1]
         ),
-        lambda rng, b, h, t, s: [rng.integers(0, s + 1, b), _plan(rng, t, s)],
+        lambda rng, b, h, t, s: [rng.integers(0, s + 1, b)],
     ),
     "explicit": MaskKind(masks.explicit, lambda rng, b, h, t, s: [rng.random((t, s)) < 0.5]),
     "explicit by row": MaskKind(

@@ -102,11 +102,6 @@ def leaf_of(choose: Choose, sizes: Sizes, rng) -> tuple[Any, np.ndarray]:
         ids = [arrange(rng.integers(0, 3, (rows, length))) for length in square]
         return masks.segments(*ids), reference.segments(*ids)
 
-    def blocks():
-        lead = choose([(), (rows,), (rows, sizes.heads)] if sizes.heads else [(), (rows,)])
-        plan = array(*lead, -(-queries // number), -(-keys // number))
-        return masks.blocks(plan, number), reference.blocks(plan, number, *square)
-
     def per_head():
         parts = [leaf_of(choose, sizes._replace(heads=0), rng) for _ in range(sizes.heads)]
         seen = reference.per_head([seen for _, seen in parts], (batch, *square))
@@ -128,7 +123,6 @@ def leaf_of(choose: Choose, sizes: Sizes, rng) -> tuple[Any, np.ndarray]:
         ),
         "segments": lambda: segments(lambda ids: ids),
         "segments in order": lambda: segments(lambda ids: np.sort(ids, axis=1)),
-        "blocks": blocks,
         "square": lambda: explicit(*square),
         "full": lambda: explicit(rows, *square),
         "keys": lambda: explicit(rows, 1, keys),

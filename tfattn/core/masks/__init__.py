@@ -17,7 +17,6 @@ position of key S−1, as decoding needs.
 """
 
 from tfattn.core.masks.base import Mask
-from tfattn.core.masks.blocks import blocks, plan
 from tfattn.core.masks.causal import causal
 from tfattn.core.masks.chunks import chunks
 from tfattn.core.masks.explicit import explicit
@@ -32,14 +31,12 @@ from tfattn.core.masks.window import window
 __all__ = [
     "Grid",
     "Mask",
-    "blocks",
     "causal",
     "chunks",
     "every",
     "explicit",
     "padding",
     "per_head",
-    "plan",
     "positions_in_segments",
     "prefix",
     "segments",

@@ -173,17 +173,18 @@ def as_mask(mask: Any) -> Mask:
     return mask if isinstance(mask, Mask) else explicit(mask)
 
 
-def seen_by_any(parts: Sequence[Mask], grid: Grid, columns: Size) -> Tensor | None:
-    """The hook `seen_blocks` of masks joined by OR; None where no mask has the hook."""
-    found = [hooks.seen_blocks(part, grid, columns) for part in parts]
-    if all(blocks is None for blocks in found):
-        return None
+def seen_by_any(parts: Sequence[Mask], grid: Grid, columns: Size) -> Tensor:
+    """The hook `seen_blocks` of masks joined by OR: there may be a hole between their bounds."""
     starts = ops.arange(-(-grid.num_keys // columns), dtype="int32") * columns
-    for at, blocks in enumerate(found):
-        if blocks is None:
-            low, high = hooks.key_bounds(parts[at], grid)
-            found[at] = ops.logical_and(starts < high, starts + columns > low)
-    return functools.reduce(ops.logical_or, found)
+
+    def of(mask: Mask) -> Tensor:
+        blocks = hooks.seen_blocks(mask, grid, columns)
+        if blocks is not None:
+            return blocks
+        low, high = hooks.key_bounds(mask, grid)
+        return ops.logical_and(starts < high, starts + columns > low)
+
+    return functools.reduce(ops.logical_or, map(of, parts))
 
 
 def _both(left: Tensor | None, right: Tensor | None) -> Tensor | None:
