@@ -14,7 +14,7 @@ from tests.helpers.tensors import numpy
 from tfattn import masks
 from tfattn._factors import LogitFactors
 from tfattn._gradients import custom_gradient
-from tfattn.training import streamed, streamed_divergence
+from tfattn.training import streamed
 
 pytestmark = pytest.mark.tensorflow
 
@@ -62,21 +62,12 @@ def lost_without_logits():
     return call, TOKENS
 
 
-def diverged():
-    def call(x):
-        weights, vectors = tf.ones(tf.shape(x)[:2]), tf.constant(VECTORS)
-        return streamed_divergence.weighted_divergence(x, 2.0 * x, weights, vectors)
-
-    return call, TOKENS
-
-
 CALLS = {
     "a choice of paths": attended,  # which holds the streamed one
     "a bias that is broadcast": biased,
     "a norm": normalized,
     "a loss": lost,
     "a loss without logits": lost_without_logits,
-    "a divergence without logits": diverged,
 }
 
 
