@@ -107,8 +107,11 @@ _LEFT_OUT = {
     "get_build_config",
     "get_config",
 }
-# Methods for authors of masks and biases: only on the page of the class that defines them.
-_FOR_ENGINE = {"check", "flatten", "unflatten"}
+# Base classes whose pages tell how to write one's own: what they define is on their pages alone.
+BASES = (
+    *("Score", "HeadPositions", "layers.attention.base.AttentionLayer"),
+    *("masks.Mask", "biases.Bias", "scalings.Scaling", "decoding.Search", "rules.Rule"),
+)
 _INDEX = "One page per public name. Each page ends with the tutorials that use the name."
 
 
@@ -163,19 +166,26 @@ def public_names() -> frozenset[str]:
 
 
 def own_members(thing: Any) -> Iterator[tuple[str, bool]]:
-    """(name, whether it is called) of what a class of this package adds, or has from another."""
+    """(name, whether it is called) of what a class of this package adds, or has from a class that
+    is none of `BASES`.
+    """
+    bases = _bases(thing)
     for name in sorted(dir(thing)):
         if name.startswith("_") or name in _LEFT_OUT:
+            continue
+        if any(hasattr(base, name) for base in bases):
             continue
         static = inspect.getattr_static(thing, name)
         function = getattr(static, "__func__", getattr(static, "fget", static))
         module = getattr(function, "__module__", None) or ""
         if module.split(".")[0] != "tfattn" or not getattr(function, "__doc__", None):
             continue
-        inherited = function.__qualname__.partition(".")[0] != thing.__name__
-        if inherited and (name in _FOR_ENGINE or inspect.getdoc(function).startswith("Hook.")):
-            continue
         yield name, not isinstance(static, property)
+
+
+def _bases(thing: Any) -> list[Any]:
+    """The classes of `BASES` that a class is made from."""
+    return [base for base in map(found, BASES) if base in thing.__mro__[1:]]
 
 
 def short(name: str) -> str:
@@ -188,6 +198,11 @@ def _page(name):
     lines = [title, "=" * len(title), ""]
     if inspect.isclass(thing):
         lines += [f".. autoclass:: tfattn.{name}", ""]
+        for base in filter(lambda each: found(each) in _bases(thing), BASES):
+            lines += [
+                f"   Its other methods are those of :py:obj:`{short(base)} <tfattn.{base}>`.",
+                "",
+            ]
         for member, called in own_members(thing):
             kind = "automethod" if called else "autoproperty"
             lines += [f"   .. {kind}:: tfattn.{name}.{member}", ""]
