@@ -63,7 +63,7 @@ def test_public_names_are_sorted_and_others_raise_attribute_error():
 
 def test_signature_that_changed_has_its_line_in_the_changelog():
     before, now = public_signatures.released(), public_signatures.current()
-    assert len(now) > 500
+    assert len(now) > 300
     changed = {name for name in before | now if before.get(name) != now.get(name)}
     lacking = "\n".join(
         f"- `tfattn.{name}`: {before.get(name, 'new')} -> {now.get(name, 'gone')}"

@@ -10,7 +10,8 @@ from tfattn import _program  # noqa: F401, before any import of TensorFlow
 
 # isort: split
 import importlib
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 from tfattn import kernel_regression, training
 from tfattn.core import biases, kernels, masks, normalizers
@@ -76,7 +77,6 @@ from tfattn.training.schedules import InverseSquareRootSchedule, TransformerSche
 
 if TYPE_CHECKING:
     from tfattn import convert, data, interpret, plot
-    from tfattn.kernel_regression import KernelRegressor as KernelRegressor
 
 __version__ = "0.1.0"
 
@@ -148,15 +148,12 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> ModuleType:
     """Modules without layers are imported when they are first used: that halves the import time."""
     if name in ("convert", "data", "interpret", "plot"):
         return importlib.import_module(f"tfattn.{name}")
-    if name == "KernelRegressor":
-        return kernel_regression.KernelRegressor
     raise AttributeError(f"module 'tfattn' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    # `KernelRegressor` needs scikit-learn, which a star import does not.
-    return sorted({*globals(), *__all__, *({"KernelRegressor"} & {*dir(kernel_regression)})})
+    return sorted({*globals(), *__all__})
