@@ -260,7 +260,7 @@ def transformer_step(case: Case, path: str) -> Callable[[], np.ndarray]:
     ids = np.random.default_rng(1).integers(1, 500, (2, case.tokens + 1))
 
     def step():
-        with tfattn.path(path):
+        with tfattn.attention_path(path):
             loss = model.train_on_batch(ids[:, :-1], ids[:, 1:])
         return np.asarray(loss, "float32")
 

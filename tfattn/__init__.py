@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from tfattn import kernel_regression, training
 from tfattn.core import biases, kernels, masks, normalizers
 from tfattn.core.attend import attend
-from tfattn.core.engine.scope import path
+from tfattn.core.engine.scope import attention_path
 from tfattn.core.merging import merge_attentions
 from tfattn.core.softmax import masked_softmax
 from tfattn.decoding import (
@@ -138,7 +138,7 @@ __all__ = [
     "masks",
     "merge_attentions",
     "normalizers",
-    "path",
+    "attention_path",
     "plot",
     "rules",
     "scalings",

@@ -80,7 +80,7 @@ GROUPS = {
         "decoding.ScoredText",
         "decoding.Past",
     ],
-    "The engine": ["attend", "path", "merge_attentions", "masked_softmax"],
+    "The engine": ["attend", "attention_path", "merge_attentions", "masked_softmax"],
 }
 MODULES = {
     "masks": "Masks",

@@ -230,7 +230,7 @@ def test_attention_garbage_under_masks_changes_no_output_and_no_gradient(
     else:
         options = {"valid_lens": LENGTHS} if form == "lengths" else {"key_mask": KEY_MASK}
         clean, broken = padded(row)[0], padded(row, np.float32(fill))[0]
-    with tfattn.path(path) if path == "streamed" else contextlib.nullcontext():
+    with tfattn.attention_path(path) if path == "streamed" else contextlib.nullcontext():
         wanted, wanted_gradients = gradients_of(row, layer, clean, **options)
         output, found = gradients_of(row, layer, broken, **options)
     np.testing.assert_array_equal(output, wanted)

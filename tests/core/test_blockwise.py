@@ -115,7 +115,7 @@ def test_streamed_additive_score_beyond_exponentials_equals_dense():
 
 
 def test_capped_product_counts_one_number_for_each_pair():
-    function, bounds = problem(3, "capped scaled dot")[0], sizes.LEAST["cpu"]
+    function, bounds = problem(3, "capped scaled dot")[0], sizes.STREAMING_THRESHOLDS["cpu"]
     assert dispatch._is_long(call_of(*[tf.zeros((1, 8, 1024, 64))] * 2, score=function), bounds)
     assert not dispatch._is_long(call_of(*[tf.zeros((1, 2, 512, 64))] * 2, score=function), bounds)
     assert score_functions.soft_capped(score_functions.scaled_dot_product, 0.8) is function

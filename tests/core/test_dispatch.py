@@ -71,7 +71,9 @@ def test_attend_path_follows_from_sizes(monkeypatch):
             keras.KerasTensor((batch, heads, queries, width), dtype),
             keras.KerasTensor((batch, heads, keys, width), dtype),
         )
-        is_long = dispatch._is_long(call_of(query, key, **fields), sizes.LEAST["cpu"])
+        is_long = dispatch._is_long(
+            call_of(query, key, **fields), sizes.STREAMING_THRESHOLDS["cpu"]
+        )
         return "streamed" if is_long else "dense"
 
     additive = {"score": score_functions.additive}
@@ -97,8 +99,8 @@ def test_attend_path_follows_from_sizes(monkeypatch):
 
 @pytest.mark.slow
 def test_attend_in_graph_of_unknown_lengths_chooses_at_run_time(monkeypatch):
-    few = sizes.LEAST["cpu"]._replace(wide_numbers=2**18)
-    monkeypatch.setitem(sizes.LEAST, "cpu", few)
+    few = sizes.STREAMING_THRESHOLDS["cpu"]._replace(wide_numbers=2**18)
+    monkeypatch.setitem(sizes.STREAMING_THRESHOLDS, "cpu", few)
     monkeypatch.setitem(sizes.BLOCKS, "cpu", sizes.BLOCKS["cpu"]._replace(keys=64))
     blocks = []
 
@@ -276,8 +278,10 @@ def test_custom_mask_is_not_shared(monkeypatch, made):
 
 @pytest.mark.slow
 def test_transformer_by_default_trains_with_causal_skip(monkeypatch):
-    few = sizes.LEAST["cpu"]._replace(pairs=64**2, scores=64**2, unmasked_scores=64**2)
-    monkeypatch.setitem(sizes.LEAST, "cpu", few)
+    few = sizes.STREAMING_THRESHOLDS["cpu"]._replace(
+        pairs=64**2, scores=64**2, unmasked_scores=64**2
+    )
+    monkeypatch.setitem(sizes.STREAMING_THRESHOLDS, "cpu", few)
     small = sizes.BLOCKS["cpu"]._replace(keys=32, scores=32**2)
     monkeypatch.setitem(sizes.BLOCKS, "cpu", small)
     blocks, scores = [], block_scores.Product.scores

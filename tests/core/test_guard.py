@@ -55,13 +55,13 @@ def guarded(heads, key, value, visible):
     """`guard` where the queries see by `visible` `(B, T, S)`, and what it was asked."""
     query, asked = tokens(None if heads is None else H, T, D, seed=2), []
 
-    def sees(finite):
+    def attends_to(finite):
         asked.append(~np.asarray(finite)[..., 0])
         if heads is None:
             return (visible & asked[0][:, None]).any(-1, keepdims=True)
         return (visible[:, None] & asked[0][:, :, None]).any(-1, keepdims=True)
 
-    found = guard(query, key, value, sees)
+    found = guard(query, key, value, attends_to)
     assert len(asked) == 1
     return query, [np.asarray(x) for x in found], asked[0]
 
@@ -75,7 +75,7 @@ def test_guard_broken_token_makes_queries_that_see_it_nan(which, broken, heads):
     there[0, ..., 2, 6] = broken
     visible = np.tril(np.ones((B, T, S), bool), S - T)  # causal: key 2 is seen by all
     visible[0, 1, 2] = False
-    query, (new_query, new_key, new_value, poisoned, kept), asked = guarded(
+    query, (new_query, new_key, new_value, nan_queries, kept), asked = guarded(
         heads, key, value, visible
     )
     lost = np.zeros((B, S), bool)
@@ -86,12 +86,12 @@ def test_guard_broken_token_makes_queries_that_see_it_nan(which, broken, heads):
         assert np.all(new[0, ..., 2, :] == 0) and new.dtype == old.dtype
         np.testing.assert_array_equal(np.delete(new, 2, -2), np.delete(old, 2, -2))
         np.testing.assert_array_equal(new[1], old[1])
-    sees = np.broadcast_to(np.arange(T) != 1, new_query[0, ..., 0].shape)
-    assert np.isnan(new_query[0][sees]).all()
-    np.testing.assert_array_equal(new_query[0][~sees], query[0][~sees])
+    attends_to = np.broadcast_to(np.arange(T) != 1, new_query[0, ..., 0].shape)
+    assert np.isnan(new_query[0][attends_to]).all()
+    np.testing.assert_array_equal(new_query[0][~attends_to], query[0][~attends_to])
     np.testing.assert_array_equal(new_query[1], query[1])
     np.testing.assert_array_equal(
-        np.broadcast_to(poisoned, query[..., :1].shape), np.isnan(new_query[..., :1])
+        np.broadcast_to(nan_queries, query[..., :1].shape), np.isnan(new_query[..., :1])
     )
     np.testing.assert_array_equal(kept[0, ..., 2, 0], np.zeros(kept[0, ..., 2, 0].shape, bool))
     assert kept.shape == key[..., :1].shape and kept.sum() == kept.size - kept[0, ..., 2, 0].size
@@ -146,12 +146,12 @@ def test_attention_token_broken_in_one_head_breaks_no_other_under_any_mask():
 def test_guard_finite_tokens_stay_bit_by_bit(heads):
     key, value = tokens(heads, S, D, 3), tokens(heads, S, V, 4)
     key[:, ..., 2, :], value[:, ..., 3, :] = 3e38, -3e38
-    query, (new_query, new_key, new_value, poisoned, kept), _ = guarded(
+    query, (new_query, new_key, new_value, nan_queries, kept), _ = guarded(
         heads, key, value, np.ones((B, T, S), bool)
     )
     for new, old in ((new_query, query), (new_key, key), (new_value, value)):
         np.testing.assert_array_equal(new, old)
-    assert kept.all() and not poisoned.any()
+    assert kept.all() and not nan_queries.any()
 
 
 SCORES = {"dot": score_functions.scaled_dot_product, "additive": score_functions.additive}
@@ -206,7 +206,7 @@ def test_layer_token_hidden_by_joined_masks_is_zeroed_before_maps(score):
 
     def gradients(number, path):
         value[0, 2] = number
-        with tfattn.path(path):
+        with tfattn.attention_path(path):
             output, found = both_ways(lambda q, v: layer(q, v, **hiding), [query, value])
         return output, *found
 

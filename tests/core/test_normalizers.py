@@ -163,7 +163,9 @@ def test_normalizer_in_a_graph_of_unknown_lengths_equals_eager(jit):
 
 def test_normalizer_takes_the_dense_path_and_refuses_to_stream(monkeypatch):
     sizes = tfattn.core.engine.sizes
-    monkeypatch.setitem(sizes.LEAST, "cpu", sizes.Least(1, 1, 1, 1, 1, 1))
+    monkeypatch.setitem(
+        sizes.STREAMING_THRESHOLDS, "cpu", sizes.StreamingThresholds(1, 1, 1, 1, 1, 1)
+    )
     query, key, value = operands()
     options = {"key": key, "normalizer": normalizers.sparsemax}
     dense = attend(query, value, path="dense", **options)
@@ -326,7 +328,7 @@ def test_sinks_layer_streamed_has_the_gradients_of_the_dense_path():
             output = layer(tokens, tokens, use_causal_mask=True, valid_lens=[S, 0])
             return ops.sum(ops.sin(output)), output
 
-        with blocks_of((4, 6)), tfattn.path(path):
+        with blocks_of((4, 6)), tfattn.attention_path(path):
             (_, output), gradients = both_ways(
                 sines, (), variables=layer.trainable_weights, has_aux=True
             )

@@ -1,4 +1,4 @@
-"""The scope `tfattn.path`: the calls that it covers, and its effect on an export."""
+"""The scope `tfattn.attention_path`: the calls that it covers, and its effect on an export."""
 
 import threading
 
@@ -41,7 +41,7 @@ def path_here(**options):
 @pytest.mark.parametrize("path", PATHS)
 def test_path_scope_sets_path_of_call(path, taken):
     (other,) = {*PATHS} - {path}
-    with tfattn.path(path):
+    with tfattn.attention_path(path):
         here = tfattn.attend(QUERY, VALUE, mask=tfattn.masks.causal())
         # A path that the call names comes before the scope.
         there = tfattn.attend(QUERY, VALUE, mask=tfattn.masks.causal(), path=other)
@@ -51,7 +51,7 @@ def test_path_scope_sets_path_of_call(path, taken):
 
 def test_path_scope_sets_path_of_models(taken):
     model = tfattn.CausalLM(13, num_layers=1, width=6, num_heads=2, hidden_dim=5)
-    with tfattn.path("streamed"):
+    with tfattn.attention_path("streamed"):
         model(np.array([[2, 3, 5]]))
     assert taken == ["streamed"]
 
@@ -59,33 +59,33 @@ def test_path_scope_sets_path_of_models(taken):
 def test_path_scope_inner_counts_and_none_leaves_choice_to_sizes():
     short = "dense"
     assert path_here(return_weights=False) == short
-    with tfattn.path("streamed"):
-        with tfattn.path("dense"):
+    with tfattn.attention_path("streamed"):
+        with tfattn.attention_path("dense"):
             assert scope.wanted() == "dense"
-        with tfattn.path(None):
+        with tfattn.attention_path(None):
             assert path_here(return_weights=False) == short
         assert path_here(return_weights=False) == "streamed"
     assert scope.wanted() is None
 
 
 def test_path_scope_object_is_entered_again():
-    streamed = tfattn.path("streamed")
+    streamed = tfattn.attention_path("streamed")
     for _ in range(2):
         with streamed:
-            with streamed, tfattn.path("dense"):
+            with streamed, tfattn.attention_path("dense"):
                 assert scope.wanted() == "dense"
             assert scope.wanted() == "streamed"
         assert scope.wanted() is None
 
 
 def test_path_scope_ends_with_an_error():
-    with pytest.raises(RuntimeError, match="inside"), tfattn.path("dense"):
+    with pytest.raises(RuntimeError, match="inside"), tfattn.attention_path("dense"):
         raise RuntimeError("inside")
     assert scope.wanted() is None
 
 
 def test_path_scope_belongs_to_its_thread():
-    shared, gate, seen = tfattn.path("streamed"), threading.Barrier(3), {}
+    shared, gate, seen = tfattn.attention_path("streamed"), threading.Barrier(3), {}
 
     def run(name, manager):
         seen[name, "before"] = scope.wanted()
@@ -95,8 +95,8 @@ def test_path_scope_belongs_to_its_thread():
             gate.wait()
         seen[name, "after"] = scope.wanted()
 
-    managers = {"dense": tfattn.path("dense"), "streamed": shared, "again": shared}
-    with tfattn.path("dense"):
+    managers = {"dense": tfattn.attention_path("dense"), "streamed": shared, "again": shared}
+    with tfattn.attention_path("dense"):
         threads = [threading.Thread(target=run, args=pair) for pair in managers.items()]
         for thread in threads:
             thread.start()
@@ -108,7 +108,7 @@ def test_path_scope_belongs_to_its_thread():
 
 
 def test_path_scope_streamed_still_returns_weights():
-    with tfattn.path("streamed"):
+    with tfattn.attention_path("streamed"):
         _, weights = tfattn.attend(QUERY, VALUE, return_weights=True)
     np.testing.assert_allclose(np.sum(weights, -1), 1.0, rtol=1e-6)
 
@@ -118,11 +118,11 @@ def test_path_scope_streamed_still_returns_weights():
 def test_path_scope_holds_while_function_is_traced(taken):
     @tf.function
     def within(x):
-        with tfattn.path("dense"):
+        with tfattn.attention_path("dense"):
             return tfattn.attend(x, x)
 
     unknown = tf.TensorSpec((None, None, D))
-    for graph in (within, tfattn.path("dense")(lambda x: tfattn.attend(x, x))):
+    for graph in (within, tfattn.attention_path("dense")(lambda x: tfattn.attend(x, x))):
         taken.clear()
         graph = tf.function(graph).get_concrete_function(unknown)
         assert taken == ["dense"]
@@ -138,14 +138,14 @@ def test_path_scope_later_leaves_traced_graph_as_it_is(taken):
     both = tf.function(model, input_signature=unknown)
     inside = tf.function(model, input_signature=unknown)
     for graph, manager in (
-        (both, tfattn.path(None)),
-        (inside, tfattn.path("dense")),
-        (tf.function(model, input_signature=unknown), tfattn.path("streamed")),
+        (both, tfattn.attention_path(None)),
+        (inside, tfattn.attention_path("dense")),
+        (tf.function(model, input_signature=unknown), tfattn.attention_path("streamed")),
     ):
         with manager:
             graph(QUERY)
     taken.clear()
-    with tfattn.path("streamed"):
+    with tfattn.attention_path("streamed"):
         for graph in (both, inside):
             assert_close([graph(VALUE)], [model(VALUE)])
     assert taken == ["streamed"] * 2  # the two eager calls: no graph was traced again
@@ -185,7 +185,7 @@ def test_path_scope_of_export_is_one_path_by_format(format, wanted, monkeypatch)
     monkeypatch.setattr(keras.Model, "export", scope.in_scope_of_format(noted))
     plain = keras.Sequential([keras.Input((D,)), keras.layers.Dense(3)])
     language_model = tfattn.CausalLM(13, num_layers=1, width=6, num_heads=2, hidden_dim=5)
-    with tfattn.path(wanted):
+    with tfattn.attention_path(wanted):
         plain.export("file", format)
         language_model.export("file", format=format)
     expected = wanted or (None if format == "tf_saved_model" else "dense")
@@ -249,8 +249,10 @@ def test_export_on_pytorch_from_placeholders_of_size_one_serves_any_length(taken
 
 @pytest.mark.parametrize("wrong", ["Dense", ["dense"], np.array(["dense"])])
 def test_path_scope_of_unknown_path_is_refused(wrong):
-    with pytest.raises(ValueError, match="^tfattn.path: `path` must be None, 'dense' or 'streamed"):
-        tfattn.path(wrong)
+    with pytest.raises(
+        ValueError, match="^tfattn.attention_path: `path` must be None, 'dense' or 'streamed"
+    ):
+        tfattn.attention_path(wrong)
     with pytest.raises(ValueError, match="^attend: `path` must be None, 'dense' or 'streamed'. Re"):
         tfattn.attend(QUERY, VALUE, path=wrong)
 
@@ -258,24 +260,24 @@ def test_path_scope_of_unknown_path_is_refused(wrong):
 @pytest.mark.slow
 def test_path_scope_streamed_on_dense_backend_is_refused(monkeypatch):
     monkeypatch.setattr(scope, "STREAMING_BACKENDS", ())
-    with tfattn.path("dense"):
+    with tfattn.attention_path("dense"):
         assert tfattn.attend(QUERY, QUERY).shape == QUERY.shape
     with pytest.raises(
-        ValueError, match="tfattn.path: `path` must be 'dense' or None with this backend"
+        ValueError, match="tfattn.attention_path: `path` must be 'dense' or None with this backend"
     ):
-        tfattn.path("streamed")
+        tfattn.attention_path("streamed")
 
 
 def test_path_scope_of_a_generator_closed_within_another_ends_alone():
     def generator():
-        with tfattn.path("dense"):
+        with tfattn.attention_path("dense"):
             yield
 
     held = generator()
     next(held)
-    with tfattn.path(None):
+    with tfattn.attention_path(None):
         held.close()
         assert scope.wanted() is None
-        with tfattn.path("dense"):
+        with tfattn.attention_path("dense"):
             assert scope.wanted() == "dense"
     assert scope._open.get() == ()

@@ -172,7 +172,7 @@ def test_scan_is_taken_by_long_calls_unless_scope_is_dense():
     query = keras.ops.zeros((1, 8, 1024, 2))
     call = call_of(query, query, return_log_sum_exp=True)  # of which no kernel knows
     assert dispatch.streams(call) is True
-    with tfattn.path("dense"):
+    with tfattn.attention_path("dense"):
         assert dispatch.streams(call) is False
     assert dispatch.streams(call.replace(query=query[:, :, :512])) is False
 

@@ -99,7 +99,7 @@ class NthBest(decoding.Search):
 
     def choose(self, logits, position, found, width):
         best = ops.cast(ops.top_k(logits, self.n)[1], "int32")
-        places = found.own["places"] + 1
+        places = found.extra["places"] + 1
         token = ops.where(places % self.n == 0, best[:, -1], best[:, 0])
         return token, None, {"places": places}
 

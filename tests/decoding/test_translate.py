@@ -53,10 +53,10 @@ def test_translate_n_best_has_scores_in_order():
 class Likeliest(decoding.Search):
     """A search of one's own that sums scores and returns none."""
 
-    sums = True
+    uses_log_probs = True
 
     def choose(self, logits, position, found, width):
-        return ops.argmax(logits, axis=-1), None, found.own
+        return ops.argmax(logits, axis=-1), None, found.extra
 
 
 class Undecided:

@@ -18,13 +18,13 @@ PATHS = ["dense", "streamed"]
 
 def dense():
     """A context in which layers trace the dense path alone."""
-    return tfattn.path("dense")
+    return tfattn.attention_path("dense")
 
 
 @contextlib.contextmanager
 def streamed(block):
     """A context in which layers stream, in blocks of `(queries, keys)`."""
-    with blocks_of(block), tfattn.path("streamed"):
+    with blocks_of(block), tfattn.attention_path("streamed"):
         yield
 
 

@@ -144,16 +144,16 @@ def mask_of(choose: Choose, sizes: Sizes, rng) -> tuple[Any, np.ndarray | None]:
     for _ in range(count - 1):
         other, other_seen = leaf_of(choose, sizes, rng)
         if not isinstance(other, masks.Mask):  # an array joins a mask from either side
-            mask = masks.every(mask)
+            mask = masks.all_of(mask)
         join = choose(["and", "or", "and not", "not"])
         if join == "and":
             mask, seen = mask & other, seen & other_seen
         elif join == "or":
             mask, seen = mask | other, seen | other_seen
         elif join == "and not":
-            mask, seen = mask & ~masks.every(other), seen & ~other_seen
+            mask, seen = mask & ~masks.all_of(other), seen & ~other_seen
         else:
-            mask, seen = ~masks.every(mask), ~seen
+            mask, seen = ~masks.all_of(mask), ~seen
     return mask, seen
 
 
@@ -163,7 +163,7 @@ def check_mask(choose: Choose) -> None:
     mask, seen = mask_of(choose, sizes, rng)
     if mask is None:
         return
-    mask = masks.every(mask)
+    mask = masks.all_of(mask)
     batch, queries, keys = sizes.batch, sizes.queries, sizes.keys
     seen = np.broadcast_to(seen, sizes.scores)
 

@@ -245,9 +245,9 @@ def test_kernel_regression_star_import_needs_no_scikit_learn(monkeypatch):
 
 
 def test_kernel_regressor_is_listed_beside_names_of_a_star_import():
-    for module in (tfattn, tfattn.kernel_regression):
-        assert "KernelRegressor" in dir(module) and "KernelRegressor" not in module.__all__
-        assert module.KernelRegressor is tfattn.kernel_regression.estimator.KernelRegressor
+    module = tfattn.kernel_regression
+    assert "KernelRegressor" in dir(module) and "KernelRegressor" not in module.__all__
+    assert module.KernelRegressor is module.estimator.KernelRegressor
 
 
 def test_regression_repr_is_the_call_and_the_chosen_bandwidth():

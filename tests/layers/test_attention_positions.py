@@ -38,8 +38,8 @@ class Together(HeadPositions):
         self.rotary.build(query_shape, key_shape)
         self.relative.build(query_shape, key_shape)
 
-    def turn(self, heads, start):
-        return self.rotary.turn(heads, start)
+    def rotate(self, heads, start):
+        return self.rotary.rotate(heads, start)
 
     def bias(self):
         return biases.alibi(H) + self.relative.bias()
@@ -362,7 +362,7 @@ def test_positions_of_packed_sequences_equal_those_apart():
 def test_rotary_positions_far_angles_are_exact_in_every_dtype(dtype):
     """In bfloat16 position 60,001 would be 59,904: nothing of an angle would be left."""
     heads, start = ops.cast(draw(1, 1, 3, P), dtype), 60_000
-    found = tfattn.RotaryPositions().turn(heads, start)
+    found = tfattn.RotaryPositions().rotate(heads, start)
     assert found.dtype == heads.dtype
     wanted = reference.turned(numpy(heads).astype("float64"), start)
     rounding = {"float16": 2e-3, "bfloat16": 2e-2}.get(dtype, 6e-3)
@@ -372,10 +372,10 @@ def test_rotary_positions_far_angles_are_exact_in_every_dtype(dtype):
 def test_rotary_positions_start_of_each_row_equals_single_rows():
     positions = tfattn.RotaryPositions()
     heads, starts = draw(3, H, T, P), [0, 2, 9]
-    found = positions.turn(heads, np.array(starts))
+    found = positions.rotate(heads, np.array(starts))
     for row, start in enumerate(starts):
         for given in (start, as_tensor(start)):
-            one = positions.turn(heads[row : row + 1], given)
+            one = positions.rotate(heads[row : row + 1], given)
             np.testing.assert_allclose(found[row : row + 1], one, atol=1e-5)
 
 

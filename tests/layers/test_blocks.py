@@ -295,10 +295,10 @@ def test_encoder_block_with_any_layer_as_feed_forward_comes_back_from_its_file(t
 
 def test_block_make_norm_gives_a_norm_like_its_own():
     given = tfattn.TransformerEncoderBlock(**parts())
-    norm = given.make_norm("final_norm", "mixed_bfloat16")
+    norm = given._make_norm("final_norm", "mixed_bfloat16")
     assert type(norm) is keras.layers.RMSNormalization and norm is not given.norm
     assert (norm.epsilon, norm.name, norm.compute_dtype) == (1e-3, "final_norm", "bfloat16")
-    norm = tfattn.TransformerEncoderBlock(H, HIDDEN).make_norm("final_norm")
+    norm = tfattn.TransformerEncoderBlock(H, HIDDEN)._make_norm("final_norm")
     assert isinstance(norm, keras.layers.LayerNormalization) and norm.epsilon == 1e-5
 
 

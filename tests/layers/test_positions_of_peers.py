@@ -39,7 +39,7 @@ def test_scaling_frequencies_equal_those_of_transformers(case):
 
 @pytest.mark.parametrize("name", RECORDED["turned"])
 def test_rotary_positions_equal_those_of_llama_in_transformers(name):
-    found = tfattn.RotaryPositions(scaling=SCALINGS[name]).turn(HEADS, START)
+    found = tfattn.RotaryPositions(scaling=SCALINGS[name]).rotate(HEADS, START)
     np.testing.assert_allclose(found[1, 2, -1], RECORDED["turned"][name], atol=1e-4)
 
 
@@ -59,7 +59,7 @@ def test_rotary_positions_equal_those_of_keras_hub():
     keras_hub = pytest.importorskip("keras_hub")
     layer = keras_hub.layers.RotaryEmbedding(max_wavelength=5_000.0, sequence_axis=2)
     wanted = layer(HEADS, start_index=START)
-    found = tfattn.RotaryPositions(base=5_000.0).turn(HEADS, START)
+    found = tfattn.RotaryPositions(base=5_000.0).rotate(HEADS, START)
     np.testing.assert_allclose(found, wanted, atol=1e-4)
 
 

@@ -173,7 +173,7 @@ def test_score_matrices_of_each_head_equal_the_oracle(name, groups, path):
         heads, D, num_key_value_heads=groups, score=ANY_WIDTH[name](), use_bias=False
     )
     tokens = draw(batch, S, 3)
-    with tfattn.path(path):
+    with tfattn.attention_path(path):
         found = layer(tokens, tokens)
     q, k, v, out = (np.asarray(w, "float64") for w in layer.get_weights()[-4:])
     inner = layer.score.score if isinstance(layer.score, tfattn.SoftCapScore) else layer.score

@@ -91,7 +91,7 @@ def test_model_copies_its_block_with_weights_and_a_seed_for_each():
         assert {n: v for n, v in config.items() if n not in own} == {
             n: v for n, v in before.items() if n not in own
         }
-        assert isinstance(copy, stack.block_class)
+        assert isinstance(copy, stack._block_class)
         assert copy.self_attention.num_key_value_heads == 2
     copies = [copy for _, copy in blocks_of(model)]
     assert len({copy.seed for copy in copies}) == len(copies)

@@ -33,7 +33,7 @@ UPSTREAM = DRAW.normal(size=(2, T, WIDTH)).astype("float32") * (IDS != 0)[..., N
 class Turned(HeadPositions):
     """A rotation of the first two features by one radian a token."""
 
-    def turn(self, heads, start):
+    def rotate(self, heads, start):
         tokens = keras.ops.arange(keras.ops.shape(heads)[2]) + start
         angle = keras.ops.cast(tokens, "float32")[:, None]
         a, b, rest = heads[..., :1], heads[..., 1:2], heads[..., 2:]
@@ -65,7 +65,7 @@ POSITIONS = {
     ],
 )
 def test_packed_row_equals_its_documents_alone_and_so_do_all_gradients(kind, path):
-    with blocks_of((4, 6)), tfattn.path(path):
+    with blocks_of((4, 6)), tfattn.attention_path(path):
         check_packing(kind)
 
 

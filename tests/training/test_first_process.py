@@ -102,9 +102,9 @@ def as_another_process(sent, monkeypatch):
 
 @pytest.mark.parametrize("content", [None, b"abcdefg"])
 def test_by_first_computes_in_the_first_process_alone(content, sent, monkeypatch):
-    assert processes.by_first("me", lambda: content) == content
+    assert processes.on_primary("me", lambda: content) == content
     arrays = as_another_process(sent, monkeypatch)
-    assert processes.by_first("me", lambda: _raise(AssertionError)) == content
+    assert processes.on_primary("me", lambda: _raise(AssertionError)) == content
     assert next(arrays, None) is None
 
 
@@ -120,11 +120,11 @@ def test_by_first_error_is_raised_in_all_processes(sent, monkeypatch, tmp_path):
     full = OSError(28, "No space left on device")
     said = r"^Backup: the first process failed with OSError: \[Errno 28\] No space left on device$"
     with pytest.raises(RuntimeError, match=said) as raised:
-        processes.by_first("Backup", lambda: _raise(full))
+        processes.on_primary("Backup", lambda: _raise(full))
     assert raised.value.__cause__ is full
     arrays = as_another_process(sent, monkeypatch)
     with pytest.raises(RuntimeError, match=said):
-        processes.by_first("Backup", lambda: _raise(AssertionError))
+        processes.on_primary("Backup", lambda: _raise(AssertionError))
     assert next(arrays, None) is None
 
 

@@ -31,7 +31,7 @@ SENTENCES = [sentence for pair in PAIRS for sentence in pair]
     ],
 )
 def test_learning_rates_decay_to_zero_in_the_cooldown_of_a_phase(new_preset, phases, cooled):
-    planned = curriculum.plan(new_preset(phases=phases), len(UPDATES))
+    planned = curriculum.training_phases(new_preset(phases=phases), len(UPDATES))
     rates = curriculum.learning_rates(3, planned, UPDATES)
     ends = np.cumsum(UPDATES)
     for (phase, epochs), rate in zip(planned, rates, strict=True):

@@ -22,7 +22,7 @@ def test_folder_is_written_by_one_training_at_a_time(tmp_path, refused):
     )
     assert [each.name for each in out.iterdir()] == ["backup.npz.lock"]
     late = Folder(tmp_path / "new")
-    late.take()
+    late.lock()
     late.path.mkdir()  # as another training does, since it was looked for
     with pytest.raises(ValueError, match="another training run writes to"):
         late.take(new=True)
@@ -32,7 +32,7 @@ def test_folder_may_be_a_dangling_link_but_not_a_file(tmp_path, refused):
     link = tmp_path / "link"
     link.symlink_to(tmp_path / "new" / "run")
     for folder in (Folder(link), Folder(link / "below")):
-        folder.take()
+        folder.lock()
         folder.take(new=True)
         assert folder.read_record() == {}
         folder.add_to_record(run=["a"])

@@ -76,8 +76,9 @@ def attend(
         seed: int or `keras.random.SeedGenerator`, for the dropout.
         return_weights: whether to return the weights too.
         path: "dense" or "streamed" to choose the path. Defaults to None, which leaves the choice
-            to the scope `tfattn.path`, or else to the sizes. On TensorFlow, second derivatives
-            under `jit_compile=True` need "dense" where a size is unknown when they are traced.
+            to the scope `tfattn.attention_path`, or else to the sizes. On TensorFlow, second
+            derivatives under `jit_compile=True` need "dense" where a size is unknown when they are
+            traced.
         return_log_sum_exp: whether to return the log of the sum of the exponentials too, by which
             `merge_attentions` joins calls over parts of the keys, and `normalizers.add_sinks` adds
             a sink.

@@ -39,15 +39,15 @@ def zero_nonfinite_padding(tokens: Any, mask: Any) -> Any:
     return ops.where(ops.logical_or(mask, ops.isfinite(tokens)), tokens, 0.0)
 
 
-def set_aside(*tokens: Any) -> tuple[Any, ...]:
+def mask_nonfinite(*tokens: Any) -> tuple[Any, ...]:
     """Zeros in place of keys and values that are not finite, which would make the gradients of a
     layer's projections NaN.
 
     Args:
         tokens: `(B, S, D)` or `(B, G, S, D)`.
     Returns:
-        The tokens, with zeros where any of them is not finite, and the bool `kept` for `put_back`;
-        None if `known_finite`.
+        The tokens, with zeros where any of them is not finite, and the bool `kept` for
+        `restore_nan`; None if `known_finite`.
     """
     if known_finite(*tokens):
         return *tokens, None
@@ -55,7 +55,7 @@ def set_aside(*tokens: Any) -> tuple[Any, ...]:
     return *(ops.where(kept, x, 0.0) for x in tokens), kept
 
 
-def put_back(kept: Any, *tokens: Any) -> tuple[Any, ...]:
+def restore_nan(kept: Any, *tokens: Any) -> tuple[Any, ...]:
     """The projected tokens, perhaps split into heads, with NaN where they were set aside."""
     if kept is None:
         return tokens
@@ -70,25 +70,25 @@ class Guarded(NamedTuple):
     query: Any
     key: Any
     value: Any
-    poisoned: Any  # bool (..., T, 1): queries that became NaN
+    nan_queries: Any  # bool (..., T, 1): queries that became NaN
     kept: Any  # bool (..., S, 1): keys and values that stayed
 
 
-def guard(query: Any, key: Any, value: Any, sees: Callable[[Any], Any]) -> Guarded:
+def guard(query: Any, key: Any, value: Any, attends_to: Callable[[Any], Any]) -> Guarded:
     """Rule 2.
 
     Args:
         query: `(B, T, D)` or `(B, H, T, D)`.   key, value: `(B, S, ...)` or `(B, G, S, ...)`.
-        sees: function of bool `(B, S, 1)` or `(B, H, S, 1)`, the tokens that are finite, to bool
-            `(..., T or 1, 1)`: the queries that may see one of the others.
+        attends_to: function of bool `(B, S, 1)` or `(B, H, S, 1)`, the tokens that are finite, to
+            bool `(..., T or 1, 1)`: the queries that may see one of the others.
     """
     kept = ops.logical_and(_finite(key), _finite(value))  # (B, S, 1) or (B, G, S, 1)
-    poisoned = sees(products.repeat_heads(kept, query))
+    nan_queries = attends_to(products.repeat_heads(kept, query))
     return Guarded(
-        ops.where(poisoned, float("nan"), query),
+        ops.where(nan_queries, float("nan"), query),
         ops.where(kept, key, 0.0),
         ops.where(kept, value, 0.0),
-        poisoned,
+        nan_queries,
         kept,
     )
 

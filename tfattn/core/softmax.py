@@ -72,9 +72,9 @@ def mask_of(
         if not isinstance(mask, masks.Mask):
             mask = pairs.checked_bool(who, name, mask, letters=pairs.SHAPES[len(shape)])
             pairs.check_shape(who, name, mask.shape, shape)
-        mask = masks.every(mask)
+        mask = masks.all_of(mask)
         mask.check(who, name, shape)
-    return None if symbolic.only_shapes_are_computed() else masks.every(mask, lengths)
+    return None if symbolic.only_shapes_are_computed() else masks.all_of(mask, lengths)
 
 
 def normalize(scores: Tensor, visible: Tensor | None = None) -> Tensor:

@@ -10,7 +10,7 @@ import numpy as np
 
 from tfattn import _checks
 from tfattn.data.arrays import ArrayBatches, BatchAt, FlatSides, gathered
-from tfattn.data.epochs import Dataset, EpochCounter, Plan
+from tfattn.data.epochs import BatchPlan, Dataset, EpochCounter
 from tfattn.data.subword_dropout import SubwordDropout
 
 Sides = Sequence[Sequence[Sequence[int]]]  # source and target, each a list of rows of ids
@@ -82,7 +82,7 @@ def translation_batches(
             expected = "be the same in each epoch: a SubwordDropout needs `token_batches`"
             _checks.fail(who, f"{side}_vocabulary", expected, vocabulary)
     _, ids = _encode(who, pairs, vocabularies, max_length)
-    plan = Plan.in_order(len(ids[0]), batch_size)
+    plan = BatchPlan.in_order(len(ids[0]), batch_size)
     flat_sides = _flat_sides(ids, vocabularies)
     return _epochs(flat_sides, plan, shuffle_seed, EpochCounter(), length_multiple)
 
@@ -158,7 +158,7 @@ def token_batches(
         _checks.fail(who, "shuffle_seed", "be given with a SubwordDropout", shuffle_seed)
     sentences, ids = _encode(who, pairs, vocabularies, max_length)
     make_plan = functools.partial(
-        Plan.for_rows, tokens_per_batch=tokens_per_batch, length_multiple=length_multiple
+        BatchPlan.for_rows, tokens_per_batch=tokens_per_batch, length_multiple=length_multiple
     )
     plan = make_plan(ids)
     counter = epoch_counter or EpochCounter()
@@ -232,7 +232,7 @@ def _redraw(
 
 def _epochs(
     flat_sides: FlatSides,
-    plan: Plan,
+    plan: BatchPlan,
     seed: int | None,
     counter: EpochCounter,
     length_multiple: int,
@@ -247,9 +247,9 @@ def _epochs(
 
 def _redrawn_epochs(
     redraw: Callable[[int], Sides],
-    make_plan: Callable[[Sides], Plan],
+    make_plan: Callable[[Sides], BatchPlan],
     ids: Sides,
-    plan: Plan,
+    plan: BatchPlan,
     vocabularies: Vocabularies,
     seed: int,
     counter: EpochCounter,

@@ -57,7 +57,7 @@ class EpochCounter(keras.callbacks.Callback):
         return self._next - 1
 
 
-class Plan(NamedTuple):
+class BatchPlan(NamedTuple):
     """An assignment of pairs to batches.
 
     Attributes:
@@ -77,7 +77,7 @@ class Plan(NamedTuple):
         sides: Sequence[Sequence[Sequence[int]]],
         tokens_per_batch: int,
         length_multiple: int,
-    ) -> "Plan":
+    ) -> "BatchPlan":
         """The plan for the rows of two sides, without begin and end tokens.
 
         Raises:
@@ -103,12 +103,12 @@ class Plan(NamedTuple):
         return cls(order, groups, np.array(starts))
 
     @classmethod
-    def in_order(cls, num_rows: int, batch_size: int) -> "Plan":
+    def in_order(cls, num_rows: int, batch_size: int) -> "BatchPlan":
         """Rows in their order, all in one group."""
         starts = np.arange(0, num_rows, batch_size)
         return cls(np.arange(num_rows), np.zeros(num_rows), starts)
 
-    def split_into(self, num_batches: int) -> "Plan":
+    def split_into(self, num_batches: int) -> "BatchPlan":
         """The plan with at least `num_batches` batches, by halving the largest batches."""
         starts = list(self.starts)
         while len(starts) < num_batches:

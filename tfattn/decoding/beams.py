@@ -10,9 +10,9 @@ from keras import ops
 from tfattn import _checks
 from tfattn._types import Step, Tensor
 from tfattn.decoding.best import best_tokens, top_k
-from tfattn.decoding.found import Found
 from tfattn.decoding.rules.base import Rule
 from tfattn.decoding.search import Search
+from tfattn.decoding.search_state import SearchState
 from tfattn.decoding.state import take_rows
 
 NO_SCORE = float("-inf")  # marks a beam or a hypothesis that does not exist
@@ -37,7 +37,7 @@ class Hypotheses(NamedTuple):
 class RankedSearch(Search):
     """A search with beams, which returns `Hypotheses`."""
 
-    sums = True
+    uses_log_probs = True
     num_beams: int
 
     if TYPE_CHECKING:
@@ -134,12 +134,12 @@ class BeamSearch(RankedSearch):
         return Hypotheses(tokens, scores, results.get("state"))
 
     def choose(
-        self, logits: Tensor, position: Tensor, found: Found, width: int
+        self, logits: Tensor, position: Tensor, found: SearchState, width: int
     ) -> tuple[Tensor, Tensor | None, dict[str, Tensor]]:
         # K are chosen per sentence
         gains, tokens = best_tokens(ops.cast(logits, "float32"), self.width)  # (R, K)
-        sums = found.own["sums"][:, None] + _keep_ended(gains, found.ended)
-        lengths = found.own["lengths"] + ops.cast(ops.logical_not(found.ended), "float32")
+        sums = found.extra["sums"][:, None] + _keep_ended(gains, found.ended)
+        lengths = found.extra["lengths"] + ops.cast(ops.logical_not(found.ended), "float32")
         scores = self._candidate_scores(tokens, sums, lengths, position, found)
         count = width * self.width  # candidates of a sentence
         chosen = top_k(ops.reshape(scores, (-1, count)), self.width)[1]
@@ -154,10 +154,10 @@ class BeamSearch(RankedSearch):
 
     @property
     def _has_score_at_end(self) -> bool:
-        return any(rule.reads is not None for rule in self.rules)
+        return any(rule.state_key is not None for rule in self.rules)
 
     def _candidate_scores(
-        self, tokens: Tensor, sums: Tensor, lengths: Tensor, position: Tensor, found: Found
+        self, tokens: Tensor, sums: Tensor, lengths: Tensor, position: Tensor, found: SearchState
     ) -> Tensor:
         """Scores `(R, K)` by which candidates are ranked."""
         scores = sums / ops.power(lengths[:, None], self.length_penalty)
@@ -167,10 +167,10 @@ class BeamSearch(RankedSearch):
         ends = ops.logical_or(ends, tokens == self.end_id)
         return scores + ops.where(ends, found.rule_state.at_end[:, None], 0.0)
 
-    def done(self, found: Found) -> Tensor:
+    def done(self, found: SearchState) -> Tensor:
         sums, ended, limits, scores = (
             ops.reshape(tensor, (-1, self.width))  # (B, K)
-            for tensor in (found.own["sums"], found.ended, found.limits, self.scores(found))
+            for tensor in (found.extra["sums"], found.ended, found.limits, self.scores(found))
         )
         still_open = ops.logical_and(ops.logical_not(ended), sums > NO_SCORE)
         none_open = ops.logical_not(ops.any(still_open, axis=1))
@@ -184,20 +184,20 @@ class BeamSearch(RankedSearch):
         done = ops.logical_or(best_open < results[:, -1], none_open)  # (B,)
         return ops.repeat(done, self.width)
 
-    def scores(self, found: Found) -> Tensor:
+    def scores(self, found: SearchState) -> Tensor:
         """Scores `(R,)` of the hypotheses at their present lengths."""
-        scores = found.own["sums"] / ops.power(found.own["lengths"], self.length_penalty)
+        scores = found.extra["sums"] / ops.power(found.extra["lengths"], self.length_penalty)
         if not self._has_score_at_end:
             return scores
         return scores + ops.where(found.ended, found.rule_state.at_end, 0.0)
 
-    def stuck(self, found: Found) -> Tensor:
-        return ops.all(ops.reshape(found.own["sums"], (-1, self.width)) == NO_SCORE, axis=1)
+    def stuck(self, found: SearchState) -> Tensor:
+        return ops.all(ops.reshape(found.extra["sums"], (-1, self.width)) == NO_SCORE, axis=1)
 
-    def alive(self, found: Found) -> Tensor:
-        return found.own["sums"] > NO_SCORE
+    def alive(self, found: SearchState) -> Tensor:
+        return found.extra["sums"] > NO_SCORE
 
-    def results(self, found: Found) -> tuple[dict[str, Any], Tensor]:
+    def results(self, found: SearchState) -> tuple[dict[str, Any], Tensor]:
         batch = ops.shape(found.tokens)[0] // self.width
         first = ops.arange(batch, dtype="int32") * self.width  # (B,)
         # The beams of a sentence are sorted by score.

@@ -4,8 +4,8 @@ import keras
 
 from tfattn._types import Tensor
 from tfattn.decoding.best import best_token
-from tfattn.decoding.found import Found
 from tfattn.decoding.search import Search
+from tfattn.decoding.search_state import SearchState
 
 
 @keras.saving.register_keras_serializable("tfattn")
@@ -25,6 +25,6 @@ class GreedySearch(Search):
     """
 
     def choose(
-        self, logits: Tensor, position: Tensor, found: Found, width: int
+        self, logits: Tensor, position: Tensor, found: SearchState, width: int
     ) -> tuple[Tensor, Tensor | None, dict[str, Tensor]]:
-        return best_token(logits), None, found.own
+        return best_token(logits), None, found.extra

@@ -14,17 +14,19 @@ from tfattn import _checks
 from tfattn._types import Step, Tensor
 from tfattn.decoding.arguments import Start
 from tfattn.decoding.best import log_probabilities
-from tfattn.decoding.found import Found, RuleState
 from tfattn.decoding.rows import loop_over_open_rows, resized_pasts, with_written_positions
 from tfattn.decoding.rules.base import Rule
+from tfattn.decoding.search_state import RuleState, SearchState
 from tfattn.decoding.state import StateLayout, take_rows
 
 
-def decode(step: Step, search: Any, start: Start, state: Any) -> tuple[Found, Any, int | Tensor]:
+def decode(
+    step: Step, search: Any, start: Start, state: Any
+) -> tuple[SearchState, Any, int | Tensor]:
     """Runs a search to its end.
 
     Returns:
-        (`Found`, state, size of the vocabulary), a row for each hypothesis; the state is None
+        (`SearchState`, state, size of the vocabulary), a row for each hypothesis; the state is None
         without `return_state`.
     """
     found, position = begin(search, start), ops.zeros((), "int32")
@@ -32,11 +34,13 @@ def decode(step: Step, search: Any, start: Start, state: Any) -> tuple[Found, An
     return found, state, size
 
 
-def begin(search: Any, start: Start) -> Found:
-    """The `Found` before the first step."""
+def begin(search: Any, start: Start) -> SearchState:
+    """The `SearchState` before the first step."""
     batch = ops.shape(start.tokens)[0]
     all_open = ops.zeros((batch,), "bool")
-    found = Found(start.tokens, all_open, all_open, start.limits, all_open, all_open, start.own)
+    found = SearchState(
+        start.tokens, all_open, all_open, start.limits, all_open, all_open, start.own
+    )
     if not search.rules:
         return found
     states = tuple(rule.start(start.tokens, start.limits) for rule in search.rules)
@@ -47,11 +51,11 @@ def advance(
     step: Step,
     search: Any,
     position: Tensor,
-    found: Found,
+    found: SearchState,
     state: Any,
     is_first: bool,
     max_steps: Tensor | None = None,
-) -> tuple[Tensor, Found, Any, int | Tensor]:
+) -> tuple[Tensor, SearchState, Any, int | Tensor]:
     """Runs the search to its end, or for at most `max_steps` steps.
 
     Args:
@@ -87,8 +91,11 @@ def advance(
         ]
 
     def one_step(
-        position: Tensor, found: Found, changing: tuple[Tensor, ...], constants: Sequence[Tensor]
-    ) -> tuple[Tensor, Found, tuple[Tensor, ...]]:
+        position: Tensor,
+        found: SearchState,
+        changing: tuple[Tensor, ...],
+        constants: Sequence[Tensor],
+    ) -> tuple[Tensor, SearchState, tuple[Tensor, ...]]:
         """One step of every row: the next (position, found, changing)."""
         state = layout.join(changing, constants)
         logits, returned = step(found.tokens[:, :-1], position, state)
@@ -101,7 +108,7 @@ def advance(
         found, rows = _choose(search, logits, returned, position, found, search.width)
         return position + 1, found, tuple(take_rows(leaf, rows) for leaf in after)
 
-    def unfinished(position: Tensor, found: Found, changing: tuple[Tensor, ...]) -> Tensor:
+    def unfinished(position: Tensor, found: SearchState, changing: tuple[Tensor, ...]) -> Tensor:
         return ops.logical_and(position < until, ops.logical_not(ops.all(found.done)))
 
     carried = (position + 1, found, changing)
@@ -123,9 +130,9 @@ def _choose(
     logits: Tensor,
     state: Any,
     position: Tensor,
-    found: Found,
+    found: SearchState,
     width: int,
-) -> tuple[Found, Tensor | None]:
+) -> tuple[SearchState, Tensor | None]:
     """(`found` with the tokens at `position + 1`, the rows that these extend)."""
     prompted, given = _prompted(state, position), logits
     logits = _without_padding(search, logits, prompted)
@@ -135,7 +142,7 @@ def _choose(
     found = found._replace(has_nan=ops.logical_or(found.has_nan, ops.repeat(has_nan, width)))
     if search.rules:
         logits, found = _apply_rules(search, logits, state, position, found, prompted)
-    if search.sums:
+    if search.uses_log_probs:
         logits = log_probabilities(logits, given)
     else:
         none_left = _where_open(search, found, ops.max(logits, axis=-1) == -float("inf"))
@@ -150,7 +157,7 @@ def _choose(
     here = ops.arange(ops.shape(found.tokens)[1], dtype="int32") == position + 1
     tokens = ops.where(here, token[:, None], found.tokens)
     ended = ops.logical_or(ended, search.ends(token, position, found))
-    found = found._replace(tokens=tokens, ended=ended, done=ended, own=own)
+    found = found._replace(tokens=tokens, ended=ended, done=ended, extra=own)
     found = found._replace(done=search.done(found), prompted=(), prompt_continues=())
     return found, rows
 
@@ -165,7 +172,7 @@ def _without_padding(search: Any, logits: Tensor, prompted: Tensor | None) -> Te
     return ops.where(hidden, -float("inf"), logits)
 
 
-def _where_open(search: Any, found: Found, rows: Tensor) -> Tensor:
+def _where_open(search: Any, found: SearchState, rows: Tensor) -> Tensor:
     """The mask `rows`, bool `(R,)`, without rows that have ended or do not exist."""
     still_open = ops.logical_and(search.alive(found), ops.logical_not(found.ended))
     return ops.logical_and(rows, still_open)
@@ -176,16 +183,16 @@ def _apply_rules(
     logits: Tensor,
     state: Any,
     position: Tensor,
-    found: Found,
+    found: SearchState,
     prompted: Tensor | None,
-) -> tuple[Tensor, Found]:
+) -> tuple[Tensor, SearchState]:
     """(The logits after the rules, `found` with the new state of the rules)."""
     given = ops.cast(logits, "float32")
     logits, states, at_end = given, [], ops.zeros_like(found.rule_state.at_end)
     for rule, own in zip(search.rules, found.rule_state.states, strict=True):
         logits, own = rule.adjust(logits, found.tokens[:, :-1], position, own)
         states.append(own)
-        if rule.reads is not None:
+        if rule.state_key is not None:
             at_end = at_end + rule.score_at_end(_read(rule, state))
     if prompted is not None:  # no rule changes a prompt
         logits = ops.where(prompted[:, None], given, logits)
@@ -206,11 +213,11 @@ def _prompted(state: Any, position: Tensor) -> Tensor | None:
 
 def _read(rule: Rule, state: Any) -> Tensor:
     """The entry of a step's state that a rule reads."""
-    if not isinstance(state, dict) or not ops.is_tensor(state.get(rule.reads)):
-        expected = f"have the entry {rule.reads!r} for {type(rule).__name__}"
+    if not isinstance(state, dict) or not ops.is_tensor(state.get(rule.state_key)):
+        expected = f"have the entry {rule.state_key!r} for {type(rule).__name__}"
         known = sorted(map(str, state)) if isinstance(state, dict) else state
         _checks.fail("step", "state", f"{expected}, see `tfattn.rules`", known)
-    return state[rule.reads]
+    return state[rule.state_key]
 
 
 def _where_rows(rows: Tensor, these: Tensor, others: Tensor) -> Tensor:

@@ -11,9 +11,9 @@ from tfattn._types import Tensor
 from tfattn.decoding.beams import NO_SCORE, Hypotheses, RankedSearch
 from tfattn.decoding.best import best_tokens, top_k
 from tfattn.decoding.final import written
-from tfattn.decoding.found import Found
 from tfattn.decoding.rules.base import Rule
 from tfattn.decoding.run import Run
+from tfattn.decoding.search_state import SearchState
 
 
 @keras.saving.register_keras_serializable("tfattn")
@@ -85,7 +85,7 @@ class PooledBeamSearch(RankedSearch):
         return Hypotheses(tokens, ops.reshape(results["scores"], shape))
 
     def choose(
-        self, logits: Tensor, position: Tensor, found: Found, width: int
+        self, logits: Tensor, position: Tensor, found: SearchState, width: int
     ) -> tuple[Tensor, Tensor | None, dict[str, Tensor]]:
         if self.return_state:
             _checks.fail(type(self).__name__, "return_state", "be False", True)
@@ -112,7 +112,7 @@ class PooledBeamSearch(RankedSearch):
         return tokens, rows, own
 
     def _candidates(
-        self, logits: Tensor, found: Found, is_last: Tensor, width: int
+        self, logits: Tensor, found: SearchState, is_last: Tensor, width: int
     ) -> tuple[Tensor, Tensor, Tensor]:
         """(Sums, tokens, parent rows) `(B, 2K)` of the best candidates: up to K of them may end."""
         count = 2 * self.width
@@ -124,7 +124,7 @@ class PooledBeamSearch(RankedSearch):
         logits = ops.where(is_last[:, None], end, logits)
         gains, tokens = best_tokens(logits, count)  # (R, 2K)
         closed = ops.logical_or(found.done, found.ended)[:, None]
-        sums = ops.where(closed, NO_SCORE, found.own["sums"][:, None] + gains)
+        sums = ops.where(closed, NO_SCORE, found.extra["sums"][:, None] + gains)
         shape = (-1, width * count)
         sums, indices = top_k(ops.reshape(sums, shape), count)
         indices = ops.cast(indices, "int32")
@@ -134,7 +134,7 @@ class PooledBeamSearch(RankedSearch):
 
     def _pool(
         self,
-        found: Found,
+        found: SearchState,
         position: Tensor,
         ended: Tensor,
         tokens: Tensor,
@@ -146,18 +146,18 @@ class PooledBeamSearch(RankedSearch):
         here = ops.arange(length, dtype="int32") == position + 1
         pooled = ops.take(found.tokens, rows, axis=0)  # (B, K, 1 + L)
         pooled = ops.where(here, tokens[..., None], pooled)
-        if "pool" in found.own:
-            before = ops.reshape(found.own["pool"], ops.shape(pooled))
+        if "pool" in found.extra:
+            before = ops.reshape(found.extra["pool"], ops.shape(pooled))
             pooled = ops.concatenate([before, pooled], axis=1)
-            before = ops.reshape(found.own["scores"], ops.shape(ended))
+            before = ops.reshape(found.extra["scores"], ops.shape(ended))
             ended = ops.concatenate([before, ended], axis=1)  # (B, 2K)
         scores, indices = top_k(ended, self.width)
         pooled = ops.take_along_axis(pooled, ops.cast(indices, "int32")[..., None], axis=1)
         return ops.reshape(pooled, (-1, length)), ops.reshape(scores, (-1,))
 
-    def done(self, found: Found) -> Tensor:
+    def done(self, found: SearchState) -> Tensor:
         bounds, scores = (
-            ops.reshape(found.own[name], (-1, self.width)) for name in ("bounds", "scores")
+            ops.reshape(found.extra[name], (-1, self.width)) for name in ("bounds", "scores")
         )
         worst = scores[:, -1]
         done = ops.logical_not(bounds[:, 0] > worst)  # (B,)
@@ -165,15 +165,15 @@ class PooledBeamSearch(RankedSearch):
             done = ops.logical_or(done, worst > NO_SCORE)
         return ops.repeat(done, self.width)
 
-    def stuck(self, found: Found) -> Tensor:
-        return ops.all(ops.reshape(found.own["scores"], (-1, self.width)) == NO_SCORE, axis=1)
+    def stuck(self, found: SearchState) -> Tensor:
+        return ops.all(ops.reshape(found.extra["scores"], (-1, self.width)) == NO_SCORE, axis=1)
 
-    def alive(self, found: Found) -> Tensor:
-        return found.own["sums"] > NO_SCORE
+    def alive(self, found: SearchState) -> Tensor:
+        return found.extra["sums"] > NO_SCORE
 
-    def results(self, found: Found) -> tuple[dict[str, Any], Tensor | None]:
-        scores = found.own["scores"]
-        tokens = ops.where((scores == NO_SCORE)[:, None], self.padding_id, found.own["pool"])
+    def results(self, found: SearchState) -> tuple[dict[str, Any], Tensor | None]:
+        scores = found.extra["scores"]
+        tokens = ops.where((scores == NO_SCORE)[:, None], self.padding_id, found.extra["pool"])
         return {"tokens": tokens[:, 1:], "scores": scores}, None
 
     def _streamed(self, run: Run, steps: int) -> Iterator[int]:

@@ -19,9 +19,9 @@ from tfattn.decoding.arguments import (
 )
 from tfattn.decoding.compiling import compiled
 from tfattn.decoding.configurable import Form
-from tfattn.decoding.found import Found
 from tfattn.decoding.loop import advance, begin, decode
-from tfattn.decoding.rules.base import check_room
+from tfattn.decoding.rules.base import check_required_length
+from tfattn.decoding.search_state import SearchState
 from tfattn.decoding.state import take_rows
 
 
@@ -61,7 +61,7 @@ class Progress(NamedTuple):
     """The state of an interrupted search."""
 
     position: Any  # scalar int32, number of tokens of each open row
-    found: Found
+    found: SearchState
     state: Any
 
 
@@ -120,7 +120,7 @@ class Run:
         further = self._compiled(_resume)
         return self._checked(*further(progress, self.tables, ops.convert_to_tensor(max_steps)))
 
-    def alive(self, found: Found) -> Tensor:
+    def alive(self, found: SearchState) -> Tensor:
         """bool `(R,)`, whether each row may still lead to a result."""
         return self.key.search(self.tables).alive(found)
 
@@ -178,7 +178,7 @@ def _check_rules(
         if rule.num_rows not in (None, rows):
             expected = f"have a row for each sentence, with `batch_size`={rows}"
             _checks.fail(who, "rules", expected, rule)
-        check_room(who, rule, limits, ids)
+        check_required_length(who, rule, limits, ids)
 
 
 def _is_known(tensor: Tensor) -> bool:
@@ -233,7 +233,7 @@ def _resume(
     return Progress(position, found, state), _report(search, found, size)
 
 
-def _report(search: Any, found: Found, size: int | Tensor) -> dict[str, Tensor]:
+def _report(search: Any, found: SearchState, size: int | Tensor) -> dict[str, Tensor]:
     """The tensors that `Run.check` reads."""
     written = ops.sum(ops.cast(found.tokens[:, 1:] != search.padding_id, "int32"), axis=1)
     return {

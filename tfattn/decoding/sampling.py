@@ -10,9 +10,9 @@ from keras import ops
 from tfattn import _checks
 from tfattn._types import Tensor
 from tfattn.decoding.best import top_k as best_first
-from tfattn.decoding.found import Found
 from tfattn.decoding.rules.base import Rule
 from tfattn.decoding.search import Search
+from tfattn.decoding.search_state import SearchState
 
 
 @keras.saving.register_keras_serializable("tfattn")
@@ -89,7 +89,7 @@ class Sampling(Search):
         return {"draws": draws}
 
     def choose(
-        self, logits: Tensor, position: Tensor, found: Found, width: int
+        self, logits: Tensor, position: Tensor, found: SearchState, width: int
     ) -> tuple[Tensor, Tensor | None, dict[str, Tensor]]:
         logits, ids = ops.cast(logits, "float32"), None
         if self.top_k is not None or self.top_p is not None:
@@ -108,11 +108,11 @@ class Sampling(Search):
         p = self.keep(p)
         # The first index whose cumulative sum exceeds the drawn fraction of the total.
         sums = ops.cumsum(p, axis=-1)  # (B, K)
-        drawn = ops.take(found.own["draws"], position, axis=1)[:, None] * sums[:, -1:]  # (B, 1)
+        drawn = ops.take(found.extra["draws"], position, axis=1)[:, None] * sums[:, -1:]  # (B, 1)
         token = ops.sum(ops.cast(sums <= drawn, "int32"), axis=-1)  # (B,)
         if ids is not None:
             token = ops.take_along_axis(ids, token[:, None], axis=-1)[:, 0]
-        return token, None, found.own
+        return token, None, found.extra
 
     def keep(self, p: Tensor) -> Tensor:
         """`p` with 0 for tokens not to draw; for subclasses.

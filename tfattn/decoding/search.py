@@ -12,9 +12,9 @@ from tfattn._types import Step, Tensor
 from tfattn.decoding.arguments import Ids
 from tfattn.decoding.configurable import Configurable
 from tfattn.decoding.final import final_tokens
-from tfattn.decoding.found import Found
 from tfattn.decoding.rules.base import Rule
 from tfattn.decoding.run import Run
+from tfattn.decoding.search_state import SearchState
 
 
 class Search(Configurable):
@@ -53,7 +53,7 @@ class Search(Configurable):
         tensors, not_compiled: names of attributes, see `Rule.tensors`. A new value of an attribute
             in `tensors` compiles nothing new; only `start` reads attributes in `not_compiled`.
         width: rows of a sentence after the first step; before it a sentence has one.
-        sums: whether `choose` gets log-probabilities, to sum, instead of logits.
+        uses_log_probs: whether `choose` gets log-probabilities, to sum, instead of logits.
 
     Within the loop a search also has `begin_id`, `end_id`, `padding_id` and `return_state`, and the
     attributes of `tensors` are tensors.
@@ -61,7 +61,7 @@ class Search(Configurable):
     Example: your own search, which chooses the second-best token.
         >>> class SecondBest(tfattn.decoding.Search):
         ...     def choose(self, logits, position, found, width):
-        ...         return keras.ops.top_k(logits, 2)[1][:, 1], None, found.own
+        ...         return keras.ops.top_k(logits, 2)[1][:, 1], None, found.extra
         >>> def step(tokens, position, state):
         ...     return -keras.ops.arange(8.0) + keras.ops.zeros_like(tokens[:, :1], "float32"), ()
         >>> print(np.asarray(SecondBest()(step, (), batch_size=1, max_length=3)))
@@ -70,7 +70,7 @@ class Search(Configurable):
 
     not_compiled: tuple[str, ...] = ("rules",)
     width: int = 1
-    sums: bool = False
+    uses_log_probs: bool = False
     begin_id: int
     end_id: int
     padding_id: int
@@ -83,7 +83,7 @@ class Search(Configurable):
         for rule in rules:
             if not isinstance(rule, Rule):
                 _checks.fail(who, "rules", "hold rules of `tfattn.rules`", rule)
-            if rule.beams_only and not self.sums:
+            if rule.beams_only and not self.uses_log_probs:
                 _checks.fail(who, "rules", "hold no rule for `BeamSearch` alone", rule)
         self.rules = tuple(rules)
         self.jit_compile = _checks.boolean(who, "jit_compile", jit_compile)
@@ -167,29 +167,29 @@ class Search(Configurable):
         return {}
 
     def choose(
-        self, logits: Tensor, position: Tensor, found: Found, width: int
+        self, logits: Tensor, position: Tensor, found: SearchState, width: int
     ) -> tuple[Tensor, Tensor | None, dict[str, Tensor]]:
         """The next token of each row, the row that it extends, and the search's own tensors.
 
         Args:
             logits: float `(R, V)`.
             position: scalar int32, the last decided position.
-            found: the state of the search; `found.own` has its own tensors.
+            found: the state of the search; `found.extra` has its own tensors.
             width: present rows of a sentence.
         Returns:
             (integers `(R,)`, int32 `(R,)` or None if each row extends itself, dict).
         """
         raise NotImplementedError
 
-    def done(self, found: Found) -> Tensor:
+    def done(self, found: SearchState) -> Tensor:
         """`Found.done`. By default a row is done when it has ended."""
         return found.ended
 
-    def stuck(self, found: Found) -> Tensor:
+    def stuck(self, found: SearchState) -> Tensor:
         """bool `(B,)`, whether the rules left a sentence no token."""
         return found.stuck
 
-    def ends(self, tokens: Tensor, position: Tensor, found: Found) -> Tensor:
+    def ends(self, tokens: Tensor, position: Tensor, found: SearchState) -> Tensor:
         """bool `(R,)`, whether rows end with these tokens at `position + 1`.
 
         At its limit a row ends without an end token, so that longer rows do not change it. An end
@@ -200,11 +200,11 @@ class Search(Configurable):
             ends = ops.logical_and(ends, ops.logical_not(found.prompt_continues))
         return ops.logical_or(ends, position + 1 >= found.limits)
 
-    def alive(self, found: Found) -> Tensor:
+    def alive(self, found: SearchState) -> Tensor:
         """bool `(R,)`, whether each row exists. By default all do."""
         return ops.ones_like(found.done)
 
-    def results(self, found: Found) -> tuple[dict[str, Any], Tensor | None]:
+    def results(self, found: SearchState) -> tuple[dict[str, Any], Tensor | None]:
         """(Tensors to return by name, the rows of the results or None for all) after the last step.
 
         By default the tokens of each row.

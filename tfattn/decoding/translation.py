@@ -14,7 +14,7 @@ from tfattn import _checks
 from tfattn.decoding.arguments import Ids
 from tfattn.decoding.compiling import compiled, without_gradients
 from tfattn.decoding.greedy import GreedySearch
-from tfattn.decoding.rules.base import Rule, check_room
+from tfattn.decoding.rules.base import Rule, check_required_length
 from tfattn.decoding.run import RowError
 from tfattn.decoding.search import Search
 
@@ -299,7 +299,7 @@ def _encode(encode: Callable[..., Any], settings: tuple[Any, ...], ids: Any) -> 
 
 def _read_by(rules: Sequence[Rule]) -> list[str]:
     """The entries of a state that rules read."""
-    return [rule.reads for rule in rules if rule.reads is not None]
+    return [rule.state_key for rule in rules if rule.state_key is not None]
 
 
 def special_ids(vocabulary: Any) -> dict[str, Any]:
@@ -328,8 +328,8 @@ def check_read(who: str, model: Any, rules: Sequence[Rule]) -> None:
     if any(each.kind is inspect.Parameter.VAR_KEYWORD for each in arguments.values()):
         return
     for rule in rules:
-        if rule.reads is not None and rule.reads not in arguments:
-            expected = f"have an `encode` with the argument `{rule.reads}`"
+        if rule.state_key is not None and rule.state_key not in arguments:
+            expected = f"have an `encode` with the argument `{rule.state_key}`"
             _checks.fail(who, "model", f"{expected}, for {type(rule).__name__}", model)
 
 
@@ -339,7 +339,7 @@ def check_rooms(
     """Raises if a rule needs more tokens than the limit of a sentence."""
     ids = Ids(**special_ids(target_vocabulary))
     for rule in rules:
-        check_room(who, rule, np.asarray(limits, "int64"), ids, row="sentences[{}]")
+        check_required_length(who, rule, np.asarray(limits, "int64"), ids, row="sentences[{}]")
 
 
 def check_length(who: str, argument: str, sentence: str, count: int, longest: int | None) -> None:

@@ -62,7 +62,7 @@ class CheckedCall(RestoredParts, Configured):
         parameters = _parameters(type(self))  # type: ignore[arg-type]
         if unknown := {name: value for name, value in kwargs.items() if name not in parameters}:
             refuse_other_names(type(self).__name__, unknown, parameters)
-        self.check_call({**dict(zip(parameters, args, strict=False)), **kwargs})
+        self._check_call({**dict(zip(parameters, args, strict=False)), **kwargs})
         if self.takes_ids:
             name = next(iter(parameters))
             convert = functools.partial(whole_ids, type(self).__name__, name)
@@ -75,7 +75,7 @@ class CheckedCall(RestoredParts, Configured):
             kwargs.setdefault("mask", None)
         return super().__call__(*args, **kwargs)  # type: ignore[misc]
 
-    def check_call(self, arguments: dict[str, Any]) -> None:
+    def _check_call(self, arguments: dict[str, Any]) -> None:
         """Raises `ValueError` for an argument that does not fit its name."""
         who, defaults = type(self).__name__, _parameters(type(self))  # type: ignore[arg-type]
         sizes: dict[str, tuple[str, int]] = {}  # by letter, with the first argument that has it

@@ -30,10 +30,10 @@ class TokenModel(CheckedCall, keras.Model):
     output_dense: Any
     train_function: Any
 
-    def check_call(self, arguments: dict[str, Any]) -> None:
+    def _check_call(self, arguments: dict[str, Any]) -> None:
         inputs = arguments.get("inputs", self)
         if inputs is self or not isinstance(self.any_shape[0], tuple):
-            super().check_call(arguments)
+            super()._check_call(arguments)
             return
         who, letters = type(self).__name__, "(B, S) and (B, T), of integers"
         if not isinstance(inputs, list | tuple) or len(inputs) != 2:
@@ -43,9 +43,9 @@ class TokenModel(CheckedCall, keras.Model):
             _checks.rank(who, "inputs", ids.shape, (2,), letters)
         _checks.same_batch(who, "inputs[1]", inputs[1].shape, "inputs[0]", inputs[0].shape)
         others = {name: value for name, value in arguments.items() if name != "inputs"}
-        super().check_call(others)
+        super()._check_call(others)
 
-    def given_ids(self, argument: str, ids: Any, letters: str) -> Tensor:
+    def _given_ids(self, argument: str, ids: Any, letters: str) -> Tensor:
         """Ids, or nested lists of ids, as a tensor of rank 2."""
         who = type(self).__name__
         letters_of_list = f"{letters}, of integers, each row padded with 0 on the right"
@@ -54,7 +54,7 @@ class TokenModel(CheckedCall, keras.Model):
         _checks.rank(who, argument, ids.shape, (2,), letters)
         return whole_ids(who, argument, ids)
 
-    def make_output(self, size: int, shared: bool) -> keras.layers.Dense | None:
+    def _make_output(self, size: int, shared: bool) -> keras.layers.Dense | None:
         """The output projection; None if it shares the embedding's matrix."""
         return None if shared else keras.layers.Dense(size, dtype=self.dtype_policy, name="output")
 
@@ -78,7 +78,8 @@ class TokenModel(CheckedCall, keras.Model):
         """`keras.Model.export` with an endpoint for int32 ids of any batch size and lengths, unless
         `input_signature` is passed.
 
-        Formats other than SavedModel use the dense path only, unless a scope `tfattn.path` is open.
+        Formats other than SavedModel use the dense path only, unless a scope
+        `tfattn.attention_path` is open.
         """
         if input_signature is None and _is_defined_here(self.call):
             input_signature = [self._any_signature()]

@@ -98,7 +98,7 @@ class CausalLM(TokenModel):
         self.num_layers, self.width = self.decoder.num_layers, self.decoder.width
         self.num_heads, self.hidden_dim = self.decoder.num_heads, self.decoder.hidden_dim
         self.dropout = self.decoder.dropout
-        self.output_dense = self.make_output(vocabulary_size, tie_embeddings)
+        self.output_dense = self._make_output(vocabulary_size, tie_embeddings)
 
     @property
     def block(self) -> TransformerBlock | None:
@@ -137,7 +137,7 @@ class CausalLM(TokenModel):
                 than `max_length`; `max_length` is not a positive int, or exceeds the positions.
         """
         self.build_for_any()
-        prompt = self.given_ids("prompt", prompt, "(B, P)")
+        prompt = self._given_ids("prompt", prompt, "(B, P)")
         ids_below("CausalLM", "prompt", prompt, self.vocabulary_size)
         prompt = ops.cast(prompt, "int32")
         # Moves padding to the end of each row.

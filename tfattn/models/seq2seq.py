@@ -92,7 +92,7 @@ class BahdanauSeq2Seq(TokenModel):
         self.bidirectional = _checks.boolean(who, "bidirectional", bidirectional)
         self.dropout = _checks.probability(who, "dropout", dropout)
         self.seed = _checks.seed(who, seed)
-        self.output_dense = self.make_output(self.target_vocabulary_size, share_embeddings)
+        self.output_dense = self._make_output(self.target_vocabulary_size, share_embeddings)
         shared = None
         if share_embeddings:
             shared = word_embedding(source_vocabulary_size, width, self.dtype_policy)
@@ -143,7 +143,7 @@ class BahdanauSeq2Seq(TokenModel):
 
     def call(self, inputs: tuple[Tensor, Tensor], training: bool | None = None) -> Tensor:
         source, target = inputs
-        source = self.given_ids("source", source, "(B, S)")
+        source = self._given_ids("source", source, "(B, S)")
         memory, states = self.encoder(source, return_state=True, training=training)
         x = self.decoder(
             target,
@@ -187,7 +187,7 @@ class BahdanauSeq2Seq(TokenModel):
         who = "BahdanauSeq2Seq"
         if _checks.boolean(who, "alignments", alignments) or max_length is not None:
             _checks.positive_int(who, "max_length", max_length)
-        source = self.given_ids("source", source, "(B, S)")
+        source = self._given_ids("source", source, "(B, S)")
         memory, states = self.encoder(source, return_state=True, training=False)
         mask = padding_mask(source)
         memory, keys = self.decoder.prepare(memory, mask)

@@ -33,7 +33,7 @@ class _Stack(CheckedCall, keras.layers.Layer):
     """Base of encoder and decoder: embedding, positions and a stack of blocks."""
 
     takes_ids = True
-    block_class: type[TransformerBlock]
+    _block_class: type[TransformerBlock]
     embedding: keras.layers.Layer
     positions: keras.layers.Layer
     blocks: list[Any]
@@ -100,7 +100,7 @@ class _Stack(CheckedCall, keras.layers.Layer):
         # The output of a pre-norm block is a sum that is not normalized.
         self.final_norm = None
         if template.norm_first:
-            self.final_norm = template.make_norm("final_norm", self.dtype_policy)
+            self.final_norm = template._make_norm("final_norm", self.dtype_policy)
             self.final_norm.supports_masking = True  # it normalizes each token by itself
 
     def _template(self, who: str, block: Any, **given: Any) -> TransformerBlock:
@@ -113,7 +113,7 @@ class _Stack(CheckedCall, keras.layers.Layer):
             _checks.divides(who, "num_heads", given["num_heads"], "width", self.width)
             _checks.positive_int(who, "hidden_dim", given["hidden_dim"])
             _checks.probability(who, "dropout", given["dropout"])
-            return self.block_class(**given, name="block")
+            return self._block_class(**given, name="block")
         if not isinstance(block, TransformerBlock):
             expected = "be a block, such as tfattn.TransformerEncoderBlock(8, 2048), or None"
             _checks.fail(who, "block", expected, block)
@@ -121,9 +121,9 @@ class _Stack(CheckedCall, keras.layers.Layer):
             own = getattr(block, name)
             if value not in (None, own):
                 _checks.fail(who, name, f"match the value of `block`, {own}, or be omitted", value)
-        if isinstance(block, self.block_class):
+        if isinstance(block, self._block_class):
             return block
-        return self.block_class.from_config(unshared_config(block))
+        return self._block_class.from_config(unshared_config(block))
 
     @property
     def block(self) -> TransformerBlock | None:
@@ -213,7 +213,7 @@ class TransformerEncoder(_Stack):
     """
 
     call_axes = {"ids": "BT"}
-    block_class = TransformerEncoderBlock
+    _block_class = TransformerEncoderBlock
 
     def build(self, ids_shape: Shape) -> None:
         self.build_parts(ids_shape)
@@ -259,7 +259,7 @@ class TransformerDecoder(_Stack):
     """
 
     call_axes = {"ids": "BT", "memory": "BSE", "memory_mask": "BS"}
-    block_class = TransformerDecoderBlock
+    _block_class = TransformerDecoderBlock
 
     def build(self, ids_shape: Shape, memory_shape: Shape | None = None) -> None:
         self.build_parts(ids_shape, memory_shape)

@@ -114,7 +114,7 @@ class Transformer(TokenModel):
         self.decoder = stack(TransformerDecoder, self.target_vocabulary_size, "decoder")
         self.num_layers, self.dropout = self.encoder.num_layers, self.encoder.dropout
         self.num_heads, self.hidden_dim = self.encoder.num_heads, self.encoder.hidden_dim
-        self.output_dense = self.make_output(self.target_vocabulary_size, share_embeddings)
+        self.output_dense = self._make_output(self.target_vocabulary_size, share_embeddings)
 
     @property
     def block(self) -> TransformerBlock | None:
@@ -174,7 +174,7 @@ class Transformer(TokenModel):
         if _checks.boolean("Transformer", "coverage", coverage):
             _checks.positive_int("Transformer", "max_length", max_length)
         self.build_for_any()
-        source = self.given_ids("source", source, "(B, S)")
+        source = self._given_ids("source", source, "(B, S)")
         mask = padding_mask(source)
         memory = self.encoder(source, training=False)
         if max_length is None:

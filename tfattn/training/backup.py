@@ -134,7 +134,7 @@ class Backup(keras.callbacks.Callback):
         if not self.model.built:  # the first step would overwrite the restored weights
             expected = "be built before `fit`, by `build` or by a call"
             _checks.fail("Backup", "model", expected, self.model.name)
-        processes.by_first("Backup", self._lock_file)
+        processes.on_primary("Backup", self._lock_file)
         content = self._content()
         if self.epoch or content is not None:
             self._restore(content)
@@ -172,7 +172,7 @@ class Backup(keras.callbacks.Callback):
             arrays[name] = array.astype("float32") if array.dtype.kind == "V" else array
         content = {"epoch": epoch + 1, "history": history, "optimizer": self._optimizer_class()}
         arrays["logs"] = np.array(json.dumps(content))
-        processes.by_first("Backup", lambda: self._write(arrays))
+        processes.on_primary("Backup", lambda: self._write(arrays))
         # Last: after a full disk or an interruption, the file has the previous epoch.
         self.epoch, self.history = epoch + 1, history
 
@@ -204,7 +204,7 @@ class Backup(keras.callbacks.Callback):
     def _content(self) -> bytes | None:
         """The content of the file in the first process, or None if the file does not exist."""
         path = self.filepath
-        return processes.by_first("Backup", lambda: path.read_bytes() if path.exists() else None)
+        return processes.on_primary("Backup", lambda: path.read_bytes() if path.exists() else None)
 
     def _write(self, arrays: dict[str, Any]) -> None:
         with replacing(self.filepath) as unfinished, open(unfinished, "wb") as file:

@@ -70,10 +70,10 @@ class FirstProcess(keras.callbacks.Callback):
                 self._make_copy()
             self._run("on_train_begin", logs)
 
-        processes.by_first(_WHO, begin)
+        processes.on_primary(_WHO, begin)
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
-        processes.by_first(_WHO, lambda: self._run("on_epoch_begin", epoch, logs))
+        processes.on_primary(_WHO, lambda: self._run("on_epoch_begin", epoch, logs))
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         if keras.distribution.distribution() is None:
@@ -83,27 +83,27 @@ class FirstProcess(keras.callbacks.Callback):
 
         def end() -> bytes:
             self._copy.stop_training = False
-            with processes.alone():
+            with processes.without_distribution():
                 self._copy.set_weights(arrays)
             self._run("on_epoch_end", epoch, logs)
             content = {"logs": logs, "stop": self._copy.stop_training}
             return json.dumps(content, default=lambda value: np.asarray(value).tolist()).encode()
 
-        content = json.loads(processes.by_first(_WHO, end))
+        content = json.loads(processes.on_primary(_WHO, end))
         if logs is not None:
             logs.update(content["logs"])
         if content["stop"]:
             self.model.stop_training = True
 
     def on_train_end(self, logs: Logs = None) -> None:
-        processes.by_first(_WHO, lambda: self._run("on_train_end", logs))
+        processes.on_primary(_WHO, lambda: self._run("on_train_end", logs))
 
     def _make_copy(self) -> None:
         model = self.model
         if not model.built:
             expected = "be built before `fit`, by `build` or by a call"
             _checks.fail(_WHO, "model", expected, model.name)
-        with processes.alone():
+        with processes.without_distribution():
             self._copy = type(model).from_config(model.get_config())
             if not self._copy.built:
                 self._copy.build_from_config(model.get_build_config())
@@ -116,6 +116,6 @@ class FirstProcess(keras.callbacks.Callback):
             callback.set_model(self._copy)
 
     def _run(self, method: str, *arguments: Any) -> None:
-        with processes.alone():
+        with processes.without_distribution():
             for callback in self.callbacks:
                 getattr(callback, method)(*arguments)

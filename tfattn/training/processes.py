@@ -60,7 +60,7 @@ def from_first(content: bytes | None) -> bytes | None:
     return b"".join(pieces)
 
 
-def by_first(who: str, make: Callable[[], bytes | None]) -> Any:
+def on_primary(who: str, make: Callable[[], bytes | None]) -> Any:
     """Calls `make` in the first process and sends its result to all. Every process must call this.
 
     Raises:
@@ -93,7 +93,7 @@ def to_numpy(variable: keras.Variable) -> np.ndarray:
 
 
 @contextlib.contextmanager
-def alone() -> Iterator[None]:
+def without_distribution() -> Iterator[None]:
     """A scope without a distribution: variables and computations are local to this process."""
     distribution = keras.distribution.distribution()
     # Only one process may draw seeds in this scope; restoring the states keeps all in step.

@@ -27,7 +27,7 @@ class FitPhase(NamedTuple):
 KINDS = ("plain", "bpe_dropout")
 
 
-def plan(preset: Preset, epochs: int) -> list[tuple[Phase, range]]:
+def training_phases(preset: Preset, epochs: int) -> list[tuple[Phase, range]]:
     """The phases of a training run of `epochs` epochs, each with its range.
 
     The last phase is cut or extended. If it has no cooldown, it gets the cooldown of
@@ -58,7 +58,7 @@ def phases(
     preset: Preset, train: Pairs, vocabularies: list[Vocabulary], options: argparse.Namespace
 ) -> list[FitPhase]:
     """The phases of `options.epochs` epochs; `vocabularies` are those of source and target."""
-    planned = plan(preset, options.epochs)
+    planned = training_phases(preset, options.epochs)
     prepared = [_prepared(phase.kind, train, vocabularies, options) for phase, _ in planned]
     pairs = list(zip(planned, prepared, strict=True))
     updates = [len(batches) for (_, epochs), (batches, _) in pairs for _ in epochs]

@@ -38,7 +38,7 @@ class Folder:
         self.vocabulary_files = [path / "source.vocabulary", path / "target.vocabulary"]
         self._lock: filelock.BaseFileLock | None = None
 
-    def take(self, new: bool = False) -> None:
+    def lock(self, new: bool = False) -> None:
         """Locks the folder against other training runs until this process ends. A missing folder is
         created if `new`, else ignored.
         """

@@ -11,7 +11,7 @@ from tfattn.translator.folder import SEARCH, Folder
 def import_folder(options: argparse.Namespace) -> None:
     """Writes the folder's model and vocabularies to a new run, and prints its path."""
     folder = Folder(options.out)
-    folder.take()
+    folder.lock()
     # An import that failed has left no model and a record of these entries.
     if folder.model.exists() or not set(folder.read_record()) <= {"settings", "search"}:
         raise ValueError(
@@ -23,7 +23,7 @@ def import_folder(options: argparse.Namespace) -> None:
         raise WrongName(f"FOLDER: there is no file {options.folder / 'config.json'}{others}")
     model, *vocabularies = convert.load_marian(options.folder)
     search = convert.marian_search(options.folder)
-    folder.take(new=True)
+    folder.lock(new=True)
     folder.save_vocabularies(vocabularies)
     published = {name: getattr(search, name) for name in SEARCH if hasattr(search, name)}
     if search.rules:

@@ -102,7 +102,7 @@ def record_run(
     vocabularies: list[Vocabulary],
 ) -> None:
     """Records the settings of the run; `--epochs` only if epochs remain to be trained."""
-    folder.take(new=True)
+    folder.lock(new=True)
     if not done:
         folder.save_vocabularies(vocabularies)
     entries = {
@@ -138,7 +138,7 @@ def _recipe(preset: Preset) -> dict[str, Any]:
 
 def _cooled(preset: Preset, epochs: int, done: int) -> list[range]:
     """The cooldowns, up to the epoch `done`, of a training run of `epochs` epochs."""
-    found = curriculum.cooldowns(curriculum.plan(preset, epochs))
+    found = curriculum.cooldowns(curriculum.training_phases(preset, epochs))
     return [range(each.start, min(each.stop, done)) for each in found if each.start < done]
 
 

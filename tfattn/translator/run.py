@@ -42,7 +42,7 @@ class Run:
             _optional.find("tensorboard", "tensorboard", "--tensorboard")
         self.options, self.preset = options, PRESETS[options.model][options.preset]
         self.folder = Folder(options.out)
-        self.folder.take()
+        self.folder.lock()
         self.backup = training.Backup(self.folder.backup)
         done = self.backup.epoch
         self._seconds_before = sum(self.backup.history.get("seconds", []))  # before --resume

@@ -53,7 +53,7 @@ def streams(call: AttentionCall) -> bool | Tensor:
     if not able or _is_abstract(call):
         return False
     path = scope.wanted() if path is None else path
-    least = devices.entry(sizes.LEAST, call.query)
+    least = devices.entry(sizes.STREAMING_THRESHOLDS, call.query)
     found: bool | Tensor = path == "streamed"
     if path is None and not _is_exported():
         found = _has_kernel(call, least) or _is_long(call, least)
@@ -98,12 +98,12 @@ def _has_tangents_in_graph(call: AttentionCall) -> bool:
     return _gradients.has_tangents_in_graph((*operands, *call.parameters, *learned))
 
 
-def _has_kernel(call: AttentionCall, least: sizes.Least) -> bool:
+def _has_kernel(call: AttentionCall, least: sizes.StreamingThresholds) -> bool:
     pairs = math.prod((call.query.shape[-2] or 0, call.key.shape[-2] or 0))
     return pairs >= least.fused_pairs and fused.takes(call)
 
 
-def _is_long(call: AttentionCall, least: sizes.Least) -> bool | Tensor:
+def _is_long(call: AttentionCall, least: sizes.StreamingThresholds) -> bool | Tensor:
     known = [n for n in (call.query.shape[-2], call.key.shape[-2]) if isinstance(n, int)]
     if known and min(known) < least.tokens:
         return False

@@ -14,14 +14,14 @@ from tfattn.core.engine import STREAMING_BACKENDS
 # The open scopes, the innermost last. Scopes hold no state themselves, so that one object can be
 # entered in several threads, and again within itself.
 _open: contextvars.ContextVar[tuple["_Scope", ...]] = contextvars.ContextVar(
-    "tfattn.path", default=()
+    "tfattn.attention_path", default=()
 )
 
 
-def path(path: str | None) -> "_Scope":
+def attention_path(path: str | None) -> "_Scope":
     """A scope in which all attention takes one path.
 
-        with tfattn.path("dense"):
+        with tfattn.attention_path("dense"):
             archive.add_endpoint("serve", model.call, signature)
 
     Formats such as ONNX and LiteRT hold a single path. `model.export` writes them in the dense path
@@ -46,14 +46,14 @@ def path(path: str | None) -> "_Scope":
             dense path.
     Example:
         >>> tokens = np.ones((1, 7, 4), "float32")
-        >>> with tfattn.path("streamed"):
+        >>> with tfattn.attention_path("streamed"):
         ...     output = tfattn.attend(tokens, tokens)
         >>> tuple(output.shape)
         (1, 7, 4)
     """
-    checked("tfattn.path", path)
+    checked("tfattn.attention_path", path)
     if path == "streamed" and keras.backend.backend() not in STREAMING_BACKENDS:
-        _checks.fail("tfattn.path", "path", "be 'dense' or None with this backend", path)
+        _checks.fail("tfattn.attention_path", "path", "be 'dense' or None with this backend", path)
     return _Scope(path)
 
 
@@ -82,7 +82,7 @@ def of_format(format: str) -> "_Scope":
     """The scope of an export: a SavedModel may hold both paths, other formats the dense path unless
     an open scope sets another.
     """
-    return path(wanted() or (None if format == "tf_saved_model" else "dense"))
+    return attention_path(wanted() or (None if format == "tf_saved_model" else "dense"))
 
 
 @contextlib.contextmanager

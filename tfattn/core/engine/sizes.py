@@ -11,7 +11,7 @@ from typing import NamedTuple
 # When attention streams (`engine.dispatch`).
 
 
-class Least(NamedTuple):
+class StreamingThresholds(NamedTuple):
     """The least sizes for the streamed path.
 
     Attributes:
@@ -35,9 +35,9 @@ class Least(NamedTuple):
     fused_pairs: int
 
 
-LEAST = {
-    "cpu": Least(64, 2**18, 2**23, 2**27, 2**24, 2**18),
-    "other": Least(64, 2**20, 2**27, 2**27, 2**28, 1),
+STREAMING_THRESHOLDS = {
+    "cpu": StreamingThresholds(64, 2**18, 2**23, 2**27, 2**24, 2**18),
+    "other": StreamingThresholds(64, 2**20, 2**27, 2**27, 2**28, 1),
 }
 # Assumed for an unknown batch size. With fewer rows, long sequences would stay dense.
 UNKNOWN_BATCH = 16

@@ -21,7 +21,7 @@ from tfattn.core.masks.causal import causal
 from tfattn.core.masks.chunks import chunks
 from tfattn.core.masks.explicit import explicit
 from tfattn.core.masks.grid import Grid
-from tfattn.core.masks.joins import every
+from tfattn.core.masks.joins import all_of
 from tfattn.core.masks.padding import padding
 from tfattn.core.masks.per_head import per_head
 from tfattn.core.masks.prefix import prefix
@@ -31,9 +31,9 @@ from tfattn.core.masks.window import window
 __all__ = [
     "Grid",
     "Mask",
+    "all_of",
     "causal",
     "chunks",
-    "every",
     "explicit",
     "padding",
     "per_head",

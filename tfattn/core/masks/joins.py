@@ -1,4 +1,4 @@
-"""Masks combined from masks: `&`, `|`, `~`, and `every`."""
+"""Masks combined from masks: `&`, `|`, `~`, and `all_of`."""
 
 import functools
 from collections.abc import Callable, Hashable, Sequence
@@ -16,7 +16,7 @@ from tfattn.core.masks.ranges import Range, no_more_keys
 from tfattn.core.masks.segments import segments
 
 
-def every(*parts: Any) -> Mask | None:
+def all_of(*parts: Any) -> Mask | None:
     """The masks and boolean arrays joined by AND. None is skipped, and no masks give None."""
     joined = None
     for part in parts:

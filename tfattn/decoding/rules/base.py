@@ -30,8 +30,8 @@ class Rule(Configurable):
         per_row: whether each array of `tensors` has a row for each sentence.
         lowers_only: whether no score ever rises. A beam search then stops sooner.
         beams_only: whether the rule needs beams; other searches refuse it.
-        reads: name of an entry that the state of the step must have, or None. `translate` passes
-            the name to `model.encode`, as `coverage=True`.
+        state_key: name of an entry that the state of the step must have, or None. `translate`
+            passes the name to `model.encode`, as `coverage=True`.
     Example: your own rule, which writes token 7 at every third position.
         >>> class EveryThird(tfattn.rules.Rule):
         ...     def adjust(self, logits, tokens, position, state):
@@ -51,7 +51,7 @@ class Rule(Configurable):
     per_row: bool = False
     lowers_only: bool = False
     beams_only: bool = False
-    reads: str | None = None
+    state_key: str | None = None
     begin_id: int
     end_id: int
     padding_id: int
@@ -85,14 +85,15 @@ class Rule(Configurable):
         return logits, state
 
     def score_at_end(self, read: Tensor) -> Tensor:
-        """float32 `(R,)`, at most 0: added to a beam's score at its end. For rules with `reads`.
+        """float32 `(R,)`, at most 0: added to a beam's score at its end. For rules with a
+        `state_key`.
 
         Args:
-            read: the entry `reads` of the step's state, after the step.
+            read: the entry `state_key` of the step's state, after the step.
         """
         raise NotImplementedError
 
-    def room(self, ids: Ids) -> tuple[int | np.ndarray, str]:
+    def required_length(self, ids: Ids) -> tuple[int | np.ndarray, str]:
         """(The least `max_length` that satisfies the rule, a number or ints `(B,)`; its reason, for
         messages.) A search refuses a smaller `max_length`.
 
@@ -162,7 +163,7 @@ def padded(rows: Sequence[Sequence[int]], width: int, left: bool = False) -> np.
     return table
 
 
-def check_room(
+def check_required_length(
     who: str, rule: Rule, limits: np.integer | np.ndarray, ids: Ids, row: str = "row {}"
 ) -> None:
     """Raises if a rule needs a greater `max_length`.
@@ -171,7 +172,7 @@ def check_room(
         limits: one for all rows, or `(B,)`.
         row: format of the name of a row, from its index.
     """
-    needed, reason = rule.room(ids)
+    needed, reason = rule.required_length(ids)
     needed, limits = np.broadcast_arrays(needed, limits)
     short = np.flatnonzero(limits < needed)
     if len(short):

@@ -68,7 +68,7 @@ class TargetPrefix(Rule):
         only = ops.where(others, -float("inf"), only)
         return ops.where(given, only, logits), state
 
-    def room(self, ids: Ids) -> tuple[int | np.ndarray, str]:
+    def required_length(self, ids: Ids) -> tuple[int | np.ndarray, str]:
         given = self._given(ids)
         ends = np.logical_and(given, self.tokens == ids.end_id)
         after = np.cumsum(ends, axis=-1) - ends > 0

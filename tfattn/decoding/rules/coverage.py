@@ -40,7 +40,7 @@ class CoveragePenalty(Rule):
     tensors = ("strength",)
     lowers_only = True
     beams_only = True
-    reads = "coverage"
+    state_key = "coverage"
 
     def __init__(self, strength: float):
         self.strength = _checks.non_negative_number("CoveragePenalty", "strength", strength)

@@ -39,5 +39,5 @@ class MinLength(Rule):
         forbidden = ops.logical_and(is_end, position < self.length)
         return ops.where(forbidden, -float("inf"), logits), state
 
-    def room(self, ids: Ids) -> tuple[int, str]:
+    def required_length(self, ids: Ids) -> tuple[int, str]:
         return self.length, "the tokens of MinLength"

@@ -12,7 +12,7 @@ from tfattn.core.biases import Bias
 from tfattn.core.call import AttentionCall
 from tfattn.core.engine import dispatch
 from tfattn.core.floats import floating, given_tensor
-from tfattn.core.guard import put_back, set_aside, zero_hidden, zero_nonfinite_padding
+from tfattn.core.guard import mask_nonfinite, restore_nan, zero_hidden, zero_nonfinite_padding
 from tfattn.core.masks import Mask, hooks
 from tfattn.layers.attention import recording
 from tfattn.layers.attention.normalizers import Normalizer
@@ -79,12 +79,12 @@ class AttentionLayer(CheckedCall, keras.layers.Layer):
         kind, key, kept = type(score), call.key, None
         plain = kind.prepare is Score.prepare and kind.prepare_key is Score.prepare_key
         if call.mask is not None and not plain:
-            key, kept = set_aside(key)
+            key, kept = mask_nonfinite(key)
         query, key = score.prepare(call.query, key)
         if not plain:  # a user's score may return integers
             query, key = floating(query), floating(key)
         if kept is not None:
-            (key,) = put_back(kept, key)
+            (key,) = restore_nan(kept, key)
         has_arrays = call.mask is not None or call.bias is not None
         if has_arrays and symbolic.only_shapes_are_computed():
             call = call.replace(mask=None, bias=None)
@@ -135,13 +135,13 @@ class AttentionLayer(CheckedCall, keras.layers.Layer):
         valid_lens: Tensor | None = None,
         bias: Tensor | Bias | None = None,
     ) -> Tensor | tuple[Tensor, Tensor]:
-        # Not `self.check_shapes`: a subclass may have folded inputs with more axes.
+        # Not `self._check_shapes`: a subclass may have folded inputs with more axes.
         key_shape = None if key is None else key.shape
-        AttentionLayer.check_shapes(self, query.shape, value.shape, key_shape)
+        AttentionLayer._check_shapes(self, query.shape, value.shape, key_shape)
         query, value = floating(query, self.compute_dtype), floating(value, self.compute_dtype)
         key = value if key is None else floating(key, self.compute_dtype)
         if bias is not None:
-            shape = self.score_shape(query.shape, key.shape)
+            shape = self._score_shape(query.shape, key.shape)
             bias = biases.checked(type(self).__name__, bias, shape)
         mask = self._join_masks(
             query, key, attention_mask, valid_lens, (key_mask, value_mask), use_causal_mask
@@ -176,14 +176,14 @@ class AttentionLayer(CheckedCall, keras.layers.Layer):
             recording.note(self.path, weights)
         return (output, weights) if return_attention_scores else output
 
-    def score_shape(self, query_shape: Shape, key_shape: Shape) -> Shape:
+    def _score_shape(self, query_shape: Shape, key_shape: Shape) -> Shape:
         """Shape of the scores and of the weights."""
         return (query_shape[0], query_shape[1], key_shape[1])
 
     def compute_output_shape(
         self, query_shape: Shape, value_shape: Shape, key_shape: Shape | None = None
     ) -> Shape:
-        self.check_shapes(query_shape, value_shape, key_shape)
+        self._check_shapes(query_shape, value_shape, key_shape)
         return (*query_shape[:-1], value_shape[-1])
 
     compute_output_spec = spec_of_call
@@ -208,7 +208,7 @@ class AttentionLayer(CheckedCall, keras.layers.Layer):
         check_unshared(self, "score", "positions", "normalizer")
         return super().get_build_config()
 
-    def check_shapes(
+    def _check_shapes(
         self, query_shape: Shape, value_shape: Shape | None, key_shape: Shape | None = None
     ) -> None:
         """Raises unless the shapes of query, value and key fit each other."""
@@ -243,13 +243,13 @@ class AttentionLayer(CheckedCall, keras.layers.Layer):
         key_padding, value_padding = padding_masks
         found: list[Mask | None] = [masks.causal()] if use_causal_mask else []
         if attention_mask is not None or valid_lens is not None:
-            who, shape = type(self).__name__, self.score_shape(query.shape, key.shape)
+            who, shape = type(self).__name__, self._score_shape(query.shape, key.shape)
             found.append(softmax.mask_of(who, shape, attention_mask, valid_lens, "attention_mask"))
         if key_padding is not None:
             found.append(self._key_mask("key_mask", key_padding, key))
         if value_padding is not None and value_padding is not key_padding:
             found.append(self._key_mask("value_mask", value_padding, key))
-        return masks.every(*found) if found else None
+        return masks.all_of(*found) if found else None
 
     def _key_mask(self, name: str, mask: Tensor, key: Tensor) -> Mask:
         return masks.explicit(ops.expand_dims(self._padding_mask(name, mask, key), 1))  # (B, 1, S)

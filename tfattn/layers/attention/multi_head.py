@@ -12,7 +12,7 @@ from tfattn._types import Shape, Tensor
 from tfattn.core import biases, engine, masks, softmax, symbolic
 from tfattn.core.biases import Bias
 from tfattn.core.call import AttentionCall
-from tfattn.core.guard import put_back, set_aside
+from tfattn.core.guard import mask_nonfinite, restore_nan
 from tfattn.core.masks import Grid, Mask
 from tfattn.layers.attention import recording
 from tfattn.layers.attention.axes import Axes, checked_axes
@@ -210,7 +210,7 @@ class MultiHeadAttention(AttentionLayer):
         value_shape: Any = None,
         key_shape: Any = None,
     ) -> None:
-        self.check_shapes(query_shape, value_shape, key_shape)
+        self._check_shapes(query_shape, value_shape, key_shape)
         key_shape = value_shape if key_shape is None else key_shape
         for name, shape in (("query", query_shape), ("value", value_shape), ("key", key_shape)):
             _checks.known_width(type(self).__name__, name, shape)
@@ -256,7 +256,7 @@ class MultiHeadAttention(AttentionLayer):
         key_heads = (batch, groups, keys, self.key_dim)
         build_part(self, self.score, query_heads, key_heads)
         build_part(self, self.positions, query_heads, key_heads)
-        scores_shape = self.score_shape(query_shape, key_shape)
+        scores_shape = self._score_shape(query_shape, key_shape)
         build_part(self, self.normalizer, scores_shape)
 
     def _policy_of(self, name: str) -> keras.DTypePolicy:
@@ -268,12 +268,12 @@ class MultiHeadAttention(AttentionLayer):
             return policy[f"{self.path}/{name}"]
         return policy
 
-    def check_shapes(
+    def _check_shapes(
         self, query_shape: Shape, value_shape: Any, key_shape: Shape | None = None
     ) -> None:
         key_shape = value_shape if key_shape is None else key_shape
         if value_shape is None or len(query_shape) <= 3:
-            super().check_shapes(query_shape, value_shape, key_shape)
+            super()._check_shapes(query_shape, value_shape, key_shape)
         self._axes(query_shape, value_shape, key_shape)
 
     def _check_widths(self, **operands: Any) -> None:
@@ -331,7 +331,7 @@ class MultiHeadAttention(AttentionLayer):
         if len(query.shape) > 3:
             return self._call_over_axes(arguments, options, return_attention_scores)
         if self.attention_axes is not None:
-            self.check_shapes(query.shape, value.shape, None if key is None else key.shape)
+            self._check_shapes(query.shape, value.shape, None if key is None else key.shape)
         return super().call(**arguments, **options, return_attention_scores=return_attention_scores)
 
     def _call_over_axes(
@@ -368,7 +368,7 @@ class MultiHeadAttention(AttentionLayer):
 
     def _join_masks(self, *args: Any) -> Mask | None:
         mask = super()._join_masks(*args)
-        return mask if self.sliding_window is None else masks.every(mask, self._window())
+        return mask if self.sliding_window is None else masks.all_of(mask, self._window())
 
     def _window(self) -> Any:
         return None if self.sliding_window is None else masks.window(self.sliding_window)
@@ -378,9 +378,9 @@ class MultiHeadAttention(AttentionLayer):
             keys, values = self.project_keys(call.value, call.key)
         else:
             given = [call.value] if call.key is call.value else [call.value, call.key]
-            *given, kept = set_aside(*given)
+            *given, kept = mask_nonfinite(*given)
             keys, values = self.project_keys(*given)
-            (values,) = put_back(kept, values)  # NaN breaks a token's key too
+            (values,) = restore_nan(kept, values)  # NaN breaks a token's key too
         return self._attend_heads(call.replace(key=keys, value=values))
 
     def project_keys(
@@ -397,7 +397,7 @@ class MultiHeadAttention(AttentionLayer):
         """
         keys = _heads_first(self.key_dense(value if key is None else key))
         if self.positions is not None:
-            keys = self.positions.turn(keys, start)
+            keys = self.positions.rotate(keys, start)
         return keys, _heads_first(self.value_dense(value))
 
     def attend_projected(
@@ -440,7 +440,7 @@ class MultiHeadAttention(AttentionLayer):
             query=query,
             value=values,
             key=keys,
-            mask=masks.every(mask, window),
+            mask=masks.all_of(mask, window),
             bias=bias,
             dropout=dropout,
             return_weights=return_weights,
@@ -457,7 +457,7 @@ class MultiHeadAttention(AttentionLayer):
         if self.positions is not None:
             num_queries, num_keys = call.lengths
             first = num_keys - num_queries if start is None else start
-            query = self.positions.turn(query, first)
+            query = self.positions.rotate(query, first)
             added = self.positions.bias()
             if added is not None:
                 shape = (*query.shape[:3], call.key.shape[2])
@@ -471,13 +471,13 @@ class MultiHeadAttention(AttentionLayer):
         output = ops.swapaxes(output, 1, 2)  # (B, T, H, V)
         return self.output_dense(output if gate is None else output * gate), weights
 
-    def score_shape(self, query_shape: Shape, key_shape: Shape) -> Shape:
+    def _score_shape(self, query_shape: Shape, key_shape: Shape) -> Shape:
         return (query_shape[0], self.num_heads, query_shape[1], key_shape[1])
 
     def compute_output_shape(
         self, query_shape: Shape, value_shape: Shape, key_shape: Shape | None = None
     ) -> Shape:
-        self.check_shapes(query_shape, value_shape, key_shape)
+        self._check_shapes(query_shape, value_shape, key_shape)
         return (*query_shape[:-1], *self._features(query_shape))
 
     def _features(self, query_shape: Shape) -> Shape:

@@ -89,7 +89,7 @@ class NadarayaWatson(NamedAttention):
             queries, keys = call.query.shape[1], call.key.shape[1]
             _checks.same_size("NadarayaWatson", "query", queries, "key", keys)
             # A window of one token is the diagonal.
-            mask = masks.every(mask, ~masks.window(1))
+            mask = masks.all_of(mask, ~masks.window(1))
         value = ops.cast(call.value, self.compute_dtype)
         return super().pool(call.replace(value=value, mask=mask))
 

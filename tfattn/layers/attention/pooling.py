@@ -109,11 +109,11 @@ class AttentionPooling(CheckedCall, keras.layers.Layer):
         """The attention layer: a copy of the one that was passed in."""
         return self._attention or self._template.layer
 
-    def check_call(self, arguments: dict[str, Any]) -> None:
+    def _check_call(self, arguments: dict[str, Any]) -> None:
         """Raises `ValueError` for an argument that does not fit its name, or a mask or bias by
         distance.
         """
-        super().check_call(arguments)
+        super()._check_call(arguments)
         for name in ("attention_mask", "bias"):
             if _is_relative(arguments.get(name)):
                 expected = "not depend on the position of a query, since learned queries have none"

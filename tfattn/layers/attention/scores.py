@@ -62,8 +62,8 @@ class Score(CheckedCall, keras.layers.Layer):
             expected = f"be as wide as `query`, {query_shape[-1]} {others}"
             _checks.fail(type(self).__name__, "key width", expected, key_shape[-1])
 
-    def check_call(self, arguments: dict[str, Any]) -> None:
-        super().check_call(arguments)
+    def _check_call(self, arguments: dict[str, Any]) -> None:
+        super()._check_call(arguments)
         who, query, key = type(self).__name__, arguments.get("query"), arguments.get("key")
         if query is not None and key is not None:
             _checks.rank(who, "query", query.shape, (3, 4), "(B, T, D) or (B, H, T, D)")

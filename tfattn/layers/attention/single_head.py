@@ -80,10 +80,10 @@ class Attention(AttentionLayer):
         value_shape: Any = None,
         key_shape: Any = None,
     ) -> None:
-        self.check_shapes(query_shape, value_shape, key_shape)
+        self._check_shapes(query_shape, value_shape, key_shape)
         key_shape = value_shape if key_shape is None else key_shape
         build_part(self, self.score, query_shape, key_shape)
-        scores_shape = self.score_shape(query_shape, key_shape)
+        scores_shape = self._score_shape(query_shape, key_shape)
         build_part(self, self.normalizer, scores_shape)
 
     def pool(self, call: AttentionCall) -> tuple[Tensor, Any]:

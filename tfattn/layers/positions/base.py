@@ -11,16 +11,16 @@ from tfattn.layers.configs import Configured
 class HeadPositions(Configured, keras.layers.Layer):
     """Base of positions that rotate the heads of queries and keys, or add a bias to the scores.
 
-        score(turn(query_t), turn(key_s)) + bias(t, s)
+        score(rotate(query_t), rotate(key_s)) + bias(t, s)
 
-    A subclass defines `turn`, `bias` or both, for `MultiHeadAttention(positions=...)`, in calls and
-    in decoding with caches. Create weights in `build`. Two attention layers can share positions
+    A subclass defines `rotate`, `bias` or both, for `MultiHeadAttention(positions=...)`, in calls
+    and in decoding with caches. Create weights in `build`. Two attention layers can share positions
     with weights, but cannot be saved by their configs then. Register the subclass with Keras to
     save it.
 
     Example: a rotation of two features by one radian per token.
         >>> class Turned(HeadPositions):
-        ...     def turn(self, heads, start):
+        ...     def rotate(self, heads, start):
         ...         tokens = keras.ops.shape(heads)[2]
         ...         angle = keras.ops.cast(keras.ops.arange(tokens) + start, "float32")[:, None]
         ...         a, b = heads[..., :1], heads[..., 1:]
@@ -36,7 +36,7 @@ class HeadPositions(Configured, keras.layers.Layer):
     def build(self, query_shape: Shape, key_shape: Shape) -> None:
         """Creates any weights, for heads `(B, H, T, P)` and `(B, G, S, P)`."""
 
-    def turn(self, heads: Any, start: Any) -> Any:
+    def rotate(self, heads: Any, start: Any) -> Any:
         """The heads, rotated by their positions.
 
         Args:

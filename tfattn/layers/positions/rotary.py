@@ -15,8 +15,8 @@ from tfattn.layers.positions.scalings import Scaling, unscaled_frequencies
 class RotaryPositions(HeadPositions):
     """Rotary positions: pairs of features of queries and keys rotate by angles ∝ position.
 
-        turn(x, i)[j]       = x[j] · cos(i · f_j) − x[j + R/2] · sin(i · f_j)
-        turn(x, i)[j + R/2] = x[j + R/2] · cos(i · f_j) + x[j] · sin(i · f_j)
+        rotate(x, i)[j]       = x[j] · cos(i · f_j) − x[j + R/2] · sin(i · f_j)
+        rotate(x, i)[j + R/2] = x[j + R/2] · cos(i · f_j) + x[j] · sin(i · f_j)
         f_j = base^(−2j/R), j from 0 to R/2 − 1
 
     The product of a rotated query and a rotated key depends on their distance only. Nothing is
@@ -76,8 +76,8 @@ class RotaryPositions(HeadPositions):
             expected = f"be at most the heads' width, {width}"
             _checks.fail("RotaryPositions", "rotary_dim", expected, self.rotary_dim)
 
-    def turn(self, heads: Tensor, start: Any) -> Tensor:
-        """Heads rotated by their positions, see `HeadPositions.turn`; `start` may be `(B,)` too."""
+    def rotate(self, heads: Tensor, start: Any) -> Tensor:
+        """Heads rotated by their positions; `start` may be `(B,)` too."""
         total, tokens = heads.shape[-1], ops.shape(heads)[2]
         width = total if self.rotary_dim is None else self.rotary_dim
         dtype = keras.backend.result_type(heads.dtype, "float32")

@@ -106,7 +106,7 @@ class RecurrentDecoder(RecurrentStack):
         if not self.embedding.built:
             self.embedding.build(ids_shape)
         memory_width: Any = memory_shape[-1]
-        self.cells = self.make_cells("cell", self.width + memory_width, self.units)
+        self.cells = self._make_cells("cell", self.width + memory_width, self.units)
         query, memory = (None, 1, self.units), (None, None, memory_width)
         build_part(self, self.score, query, memory)
         self.readout = keras.layers.Dense(
@@ -179,7 +179,7 @@ class RecurrentDecoder(RecurrentStack):
     def _initial_states(
         self, initial_state: list[list[Tensor]] | None, batch: int | Tensor
     ) -> list[list[Tensor]]:
-        zeros = [self.zero_states(cell, batch) for cell in self.cells]
+        zeros = [self._zero_states(cell, batch) for cell in self.cells]
         if initial_state is None:
             return zeros
         wanted = [[size] for cell in self.cells for size in state_sizes(cell)]

@@ -88,10 +88,10 @@ class RecurrentEncoder(RecurrentStack):
     def build(self, ids_shape: Shape) -> None:
         if not self.embedding.built:
             self.embedding.build(ids_shape)
-        self.forward_cells = self.make_cells("forward_cell", self.width, self.output_width)
+        self.forward_cells = self._make_cells("forward_cell", self.width, self.output_width)
         self.backward_cells = []
         if self.bidirectional:
-            self.backward_cells = self.make_cells("backward_cell", self.width, self.output_width)
+            self.backward_cells = self._make_cells("backward_cell", self.width, self.output_width)
 
     def call(
         self, ids: Tensor, return_state: bool = False, training: bool | None = None
@@ -112,7 +112,7 @@ class RecurrentEncoder(RecurrentStack):
         self, cell: keras.layers.Layer, x: Tensor, mask: Tensor, go_backwards: bool = False
     ) -> tuple[Tensor, list[Tensor]]:
         """One cell over the whole sentence: (outputs, last states)."""
-        start = self.zero_states(cell, ops.shape(x)[0])
+        start = self._zero_states(cell, ops.shape(x)[0])
         return loop(cell, x, start, self.dtype_policy, mask, go_backwards)
 
     def compute_output_shape(self, ids_shape: Shape) -> Shape:

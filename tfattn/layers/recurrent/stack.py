@@ -54,13 +54,15 @@ class RecurrentStack(CheckedCall, keras.layers.Layer):
         self.layer_dropout = self._make_dropout("layer_dropout")
         self.supports_masking = True
 
-    def check_call(self, arguments: dict[str, Any]) -> None:
-        super().check_call(arguments)
+    def _check_call(self, arguments: dict[str, Any]) -> None:
+        super()._check_call(arguments)
         shape = getattr(arguments.get("ids"), "shape", (None, None))
         if shape[1] == 0:
             _checks.fail(type(self).__name__, "ids", "hold at least one token", tuple(shape))
 
-    def make_cells(self, name: str, first_width: int, other_width: int) -> list[keras.layers.Layer]:
+    def _make_cells(
+        self, name: str, first_width: int, other_width: int
+    ) -> list[keras.layers.Layer]:
         """A built cell per layer, for inputs of these widths."""
         cells = []
         for i in range(self.num_layers):
@@ -78,7 +80,7 @@ class RecurrentStack(CheckedCall, keras.layers.Layer):
         x = ops.where(ops.expand_dims(padding_mask(ids), -1), x, 0.0)
         return self.input_dropout(x, training=training)
 
-    def zero_states(self, cell: keras.layers.Layer, batch: int | Tensor) -> list[Tensor]:
+    def _zero_states(self, cell: keras.layers.Layer, batch: int | Tensor) -> list[Tensor]:
         """The states of a cell before the first token, each `(B, units)`."""
         return [ops.zeros((batch, size), dtype=self.compute_dtype) for size in state_sizes(cell)]
 

@@ -73,7 +73,7 @@ class TransformerBlock(CheckedCall, keras.layers.Layer):
         """A copy of the norm that was passed in, or None."""
         return self._norm.layer
 
-    def make_attention(
+    def _make_attention(
         self, name: str, query_shape: Shape, value_shape: Shape, **changes: Any
     ) -> MultiHeadAttention:
         """A built attention layer: a copy of the layer passed in, with these changes, or a default.
@@ -127,7 +127,7 @@ class TransformerBlock(CheckedCall, keras.layers.Layer):
         self._check_width("feed_forward", layer(tokens).shape, shape[-1])
         return layer
 
-    def make_norm(self, name: str, dtype: Any = None) -> keras.layers.Layer:
+    def _make_norm(self, name: str, dtype: Any = None) -> keras.layers.Layer:
         """An unbuilt norm like this block's, for the end of a stack of pre-norm blocks."""
         options = {"name": name, "dtype": self.dtype_policy if dtype is None else dtype}
         return self._norm.copy(**options) or LayerNormalization(epsilon=1e-5, **options)

@@ -64,11 +64,11 @@ class TransformerDecoderBlock(TransformerBlock):
 
     def build(self, inputs_shape: Shape, memory_shape: Shape | None = None) -> None:
         self.attach_mask = AttachMask(name="attach_mask", dtype=self.dtype_policy)
-        self.self_attention = self.make_attention("self_attention", inputs_shape, inputs_shape)
+        self.self_attention = self._make_attention("self_attention", inputs_shape, inputs_shape)
         self.self_attention_norm = self.make_add_norm("self_attention_norm", inputs_shape)
         self.cross_attention = self.cross_attention_norm = None
         if memory_shape is not None:
-            self.cross_attention = self.make_attention(
+            self.cross_attention = self._make_attention(
                 "cross_attention", inputs_shape, memory_shape, positions=None, sliding_window=None
             )
             self.cross_attention_norm = self.make_add_norm("cross_attention_norm", inputs_shape)
@@ -123,13 +123,13 @@ class TransformerDecoderBlock(TransformerBlock):
             output = self.attach_mask((output, inputs_mask))
         return (output, *weights) if weights else output
 
-    def check_call(self, arguments: dict[str, Any]) -> None:
+    def _check_call(self, arguments: dict[str, Any]) -> None:
         if arguments.get("memory") is None:
             for name in ("memory_mask", "memory_attention_mask", "valid_lens"):
                 if arguments.get(name) is not None:
                     who = type(self).__name__
                     _checks.fail(who, name, "be omitted without `memory`", arguments[name])
-        super().check_call(arguments)
+        super()._check_call(arguments)
 
     def _check_memory(self, memory: Tensor | None) -> None:
         if (memory is None) != (self.cross_attention is None):

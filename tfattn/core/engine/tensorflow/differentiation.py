@@ -135,8 +135,8 @@ def _check_sizes_under_xla(query: tf.Tensor, key: tf.Tensor) -> None:
     """Raises where XLA compiles, and would find no bound of the loops that are differentiated."""
     if None in (*query.shape[:3], *key.shape[:3]) and in_xla_context():
         expected = (
-            "be 'dense' (or `tfattn.path(\"dense\")` be open) for second derivatives under "
-            "`jit_compile=True` where a size is unknown when they are traced"
+            "be 'dense' (or `tfattn.attention_path(\"dense\")` be open) for second derivatives "
+            "under `jit_compile=True` where a size is unknown when they are traced"
         )
         _checks.fail("attend", "path", expected, "streamed")
 
@@ -245,13 +245,13 @@ def _unguarded(
 ) -> tuple[tf.Tensor, ...]:
     """The gradients of the operands before `_guarded`: zero where it replaced a token."""
     if guarded:
-        poisoned, kept, clean = guarded
+        nan_queries, kept, clean = guarded
         zero = tf.zeros([], grad_key.dtype)
         grad_query, grad_key, grad_value = tf.cond(
             clean,
             lambda: (grad_query, grad_key, grad_value),
             lambda: (
-                tf.where(poisoned, zero, grad_query),
+                tf.where(nan_queries, zero, grad_query),
                 tf.where(kept, grad_key, zero),
                 tf.where(kept, grad_value, zero),
             ),

@@ -15,7 +15,7 @@ class RuleState(NamedTuple):
     at_end: Tensor  # float32 (R,), the rules' addition to the score of a hypothesis at its end
 
 
-class Found(NamedTuple):
+class SearchState(NamedTuple):
     """The tokens so far, one row per hypothesis; the rows of one sentence are neighbors."""
 
     tokens: Tensor  # int32 (R, 1 + L), the begin token in front
@@ -24,14 +24,14 @@ class Found(NamedTuple):
     limits: Tensor  # int32 (R,), the maximum length of the row
     stuck: Tensor  # bool (R,), whether the rules left the row no token, which ends it
     has_nan: Tensor  # bool (R,), whether scores of the row's sentence were NaN, which ends it
-    own: dict[str, Any]  # the search's own tensors (R, ...), from `Search.start` and `choose`
+    extra: dict[str, Any]  # the search's own tensors (R, ...), from `Search.start` and `choose`
     rule_state: Any = ()  # a RuleState; empty without rules
     prompted: Any = ()  # bool (R,), whether the next token is in the prompt
     prompt_continues: Any = ()  # bool (R,), whether the prompt has a further token
 
-    def of_rows(self, rows: Tensor | None) -> "Found":
-        """A selection of rows; `own` is unchanged, since the search selects its rows itself."""
+    def of_rows(self, rows: Tensor | None) -> "SearchState":
+        """A selection of rows; `extra` is unchanged, since the search selects its rows itself."""
         taken = keras.tree.map_structure(
-            lambda tensor: take_rows(tensor, rows), self._replace(own={})
+            lambda tensor: take_rows(tensor, rows), self._replace(extra={})
         )
-        return taken._replace(own=self.own)
+        return taken._replace(extra=self.extra)
