@@ -166,58 +166,16 @@ def test_bandwidths_in_a_plane_of_levels_are_the_best(kernel, degree):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["gaussian", "tricube"])
-def test_each_bandwidth_does_no_worse_than_one_and_a_map_no_worse_than_each(name):
+def test_each_bandwidth_does_no_worse_than_one(name):
     x, y = plane(n=80)
     x = x @ np.array([[1.0, 0.6], [-0.6, 1.0]])
-    one, each, full = (
-        KernelRegression(name, metric=metric).fit(x, y) for metric in ("one", "each", "full")
-    )
-    assert full.search_errors[-1] <= each.search_errors[-1] <= one.search_errors[-1]
-    assert np.shape(full.current_bandwidth()) == (2, 2)
-    np.testing.assert_allclose(
-        KernelRegression(name, full.current_bandwidth()).fit(x, y).predict(x), full.predict(x)
-    )
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("degree", [0, 1])
-def test_what_a_map_and_categories_use_is_given_and_taken(degree):
-    rng = np.random.default_rng(0)
-    x, _ = plane(n=90)
-    turned = x @ np.array([[1.0, 0.6], [-0.6, 1.0]])
-    code = rng.integers(0, 3, 90)
-    y = np.sin(4 * x[:, 0]) + 0.5 * (code == 2) + rng.normal(0, 0.1, 90)
-    both = np.column_stack([code, turned])
-    model = KernelRegression(metric="full", degree=degree, categorical=[0]).fit(both, y)
-    matrix, widths = model.current_bandwidth()
-    assert matrix.shape == (2, 2) and widths.shape == (1,) and abs(matrix[1, 0]) > 1e-3
-    again = KernelRegression(bandwidth=(matrix, widths), degree=degree, categorical=[0])
-    again.fit(both, y)
-    np.testing.assert_allclose(again.predict(both), model.predict(both), rtol=1e-9)
-    np.testing.assert_allclose(again.leave_one_out().error, model.search_errors[-1], rtol=1e-9)
-    for first, second in zip(again.current_bandwidth(), (matrix, widths), strict=True):
-        np.testing.assert_allclose(first, second, rtol=1e-9, atol=1e-12)
-
-
-@pytest.mark.parametrize(
-    "bandwidth, expected",
-    [
-        (np.eye(2), r"be \(H, λ\), with H 2 by 2 and 1 numbers λ"),
-        ((np.eye(3), [0.1]), r"be \(H, λ\), with H 2 by 2 and 1 numbers λ"),
-        ((np.eye(2), 0.1), r"be \(H, λ\), with H 2 by 2 and 1 numbers λ"),
-        ((np.ones((2, 2)), [0.1]), "be an invertible matrix"),
-        ((np.eye(2), [0.9]), r"be in \[0, \(c − 1\) / c\] for categorical columns"),
-    ],
-)
-def test_a_map_beside_categories_that_is_none_is_refused(bandwidth, expected):
-    x = np.column_stack([plane()[0], np.arange(60) % 3])
-    with pytest.raises(ValueError, match=f"^KernelRegression: `bandwidth` must {expected}"):
-        KernelRegression(bandwidth=bandwidth, categorical=[2]).fit(x, np.arange(60.0))
+    one, each = (KernelRegression(name, metric=metric).fit(x, y) for metric in ("one", "each"))
+    assert each.search_errors[-1] <= one.search_errors[-1]
 
 
 @pytest.mark.parametrize(
     "data, metric, far",
-    [(line, "each", 1e9), (plane, "each", 1e9), (plane, "one", 1e6), (plane, "full", 1e3)],
+    [(line, "each", 1e9), (plane, "each", 1e9), (plane, "one", 1e6)],
 )
 def test_bandwidth_search_is_not_spoiled_by_one_far_point(data, metric, far):
     x, y = data()
@@ -273,11 +231,11 @@ def test_bandwidth_search_goes_on_from_a_start():
     assert len(again.search_errors) < len(best.search_errors)
 
 
-@pytest.mark.parametrize("data, metric", [(line, "each"), (plane, "full")])
-def test_search_errors_fall_from_scotts_rule_to_the_chosen_error(data, metric):
+@pytest.mark.parametrize("data", [line, plane])
+def test_search_errors_fall_from_scotts_rule_to_the_chosen_error(data):
     x, y = data()
     columns = x.reshape(len(y), -1).shape[1]
-    model = KernelRegression(metric=metric).fit(x, y)
+    model = KernelRegression().fit(x, y)
     scott = 1.06 * np.std(x, axis=0) * len(y) ** (-1 / (columns + 4))
     first = KernelRegression(bandwidth=scott).fit(x, y).leave_one_out().error
     np.testing.assert_allclose(model.search_errors[0], first, rtol=1e-9)

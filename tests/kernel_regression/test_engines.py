@@ -29,7 +29,7 @@ def by_boxes(monkeypatch):
 
     def choose(least=100):
         def is_faster(kernel, metric, points, queries):
-            return queries > least and np.ptp(points.places.x) * metric.map[0, 0] < 3e3
+            return queries > least and np.ptp(points.places.x) * metric.scale[0] < 3e3
 
         monkeypatch.setattr(line_sums, "is_faster", is_faster)
 

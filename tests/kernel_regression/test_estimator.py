@@ -261,15 +261,6 @@ def test_estimator_standard_deviation_is_that_of_new_points():
     assert np.isnan(far.predict([[99.0]], return_std=True)).all()
 
 
-@pytest.mark.slow
-def test_a_map_beside_categories_is_given_as_it_was_found():
-    frame = frame_of(["red", "blue", "red", "green"] * 9).assign(z=np.arange(36.0) ** 2)
-    y = np.sin(np.arange(36.0))
-    found = KernelRegressor(metric="full", categorical=["color"]).fit(frame, y)
-    again = KernelRegressor(bandwidth=found.bandwidth_, categorical=["color"])
-    np.testing.assert_allclose(clone(again).fit(frame, y).predict(frame), found.predict(frame))
-
-
 @pytest.mark.parametrize(
     "categorical, expected",
     [

@@ -187,11 +187,18 @@ REFUSED = [
     ),
     (fit(X, sample=1), "sample", "be at least 2, to leave one out", 1),
     (fit(X, start=0.3, bandwidth=0.5), "start", "be None if `bandwidth` is given", 0.3),
+    (fit(TWO, start=np.eye(2)), "start", "be one number, or one per column, 2", repr(np.eye(2))),
     (
-        fit(TWO, start=np.eye(2), metric="full"),
-        "start",
-        "be one number, or one per column of x",
-        repr(np.eye(2)),
+        fit(TWO, bandwidth=([[0.5]], [0.1]), categorical=[1]),
+        "bandwidth",
+        "be one number per column, 2 (λ for a categorical column)",
+        "([[0.5]], [0.1])",
+    ),
+    (
+        fit(TWO, bandwidth=[0.5, 0.9], categorical=[1]),
+        "bandwidth",
+        f"be in [0, (c − 1) / c] for categorical columns, here up to {[6 / 7]}",
+        "[0.9]",
     ),
     (
         fit(Table()),
@@ -268,6 +275,3 @@ def test_regression_repr_is_the_call_and_the_chosen_bandwidth():
     model = KernelRegression(degree=1).fit(*line())
     chosen = model.current_bandwidth()
     assert repr(model) == f"KernelRegression(degree=1)  # bandwidth {chosen:.4g}"
-    assert "  # bandwidth (array([[" in repr(
-        KernelRegression(metric="full", categorical=[1]).fit(np.stack([X, X > 0.5], 1), X)
-    )

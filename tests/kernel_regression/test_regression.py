@@ -52,11 +52,6 @@ def test_regression_in_many_columns_equals_oracle(columns, degree):
     wanted = reference.kernel_regression(queries, x, y, h, "gaussian", degree)
     model = KernelRegression(bandwidth=h, degree=degree).fit(x, y)
     np.testing.assert_allclose(model.predict(queries), wanted, rtol=1e-7)
-    whole = np.diag(h) + 0.3 * np.tri(columns, k=-1)
-    turned, asked = x @ np.linalg.inv(whole), queries @ np.linalg.inv(whole)
-    wanted = reference.kernel_regression(asked, turned, y, 1.0, "gaussian", degree)
-    model = KernelRegression(bandwidth=whole, degree=degree).fit(x, y)
-    np.testing.assert_allclose(model.predict(queries), wanted, rtol=1e-7)
 
 
 @pytest.mark.parametrize("degree", [0, 1])
@@ -307,15 +302,14 @@ def test_regression_constant_column_changes_nothing(degree):
 @pytest.mark.parametrize("name, first", [("boxcar", 0), ("epanechnikov", 1), ("gaussian", 2)])
 def test_bandwidth_is_chosen_in_few_and_many_columns(name, first, columns):
     # Every kernel, every metric and every number of columns meet pairwise.
-    metric = ("one", "each", "full")[(first + columns) % 3]
+    metric = ("one", "each")[(first + columns) % 2]
     rng = np.random.default_rng(columns)
     x = rng.uniform(size=(24, columns))
     model = KernelRegression(name, metric=metric).fit(x, x[:, 0] + 0.1 * rng.normal(size=24))
     assert np.isfinite(model.current_bandwidth()).all()
     assert model.leave_one_out().r2 > 0
-    if metric != "full":
-        again = KernelRegression(name, metric=metric).fit(x, x[:, 0], start=1.0)
-        assert np.isfinite(again.current_bandwidth()).all()
+    again = KernelRegression(name, metric=metric).fit(x, x[:, 0], start=1.0)
+    assert np.isfinite(again.current_bandwidth()).all()
 
 
 @pytest.mark.parametrize("name", kernels.names())

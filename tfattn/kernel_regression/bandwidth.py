@@ -8,87 +8,119 @@ Source: leave-one-out, Wasserman, All of Nonparametric Statistics, 5.3; starts, 
 Silverman 1986, 3.4.2; the optimizer is SciPy's L-BFGS-B (Byrd, Lu, Nocedal, Zhu 1995).
 """
 
-import dataclasses
 import functools
 from collections.abc import Callable
-from typing import NamedTuple
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from scipy import ndimage, optimize
 
 from tfattn.kernel_regression import tuned
 from tfattn.kernel_regression.kernels import Kernel
-from tfattn.kernel_regression.left_out import leave_one_out
+from tfattn.kernel_regression.left_out import LeftOut, leave_one_out
 from tfattn.kernel_regression.points import Metric, Points
-from tfattn.kernel_regression.spaces import Space
 
 Array = np.ndarray
 Report = Callable[[float, int], None]  # of an error, and of how many points
 
 
-class Choice(NamedTuple):
-    """The chosen bandwidths.
+@dataclass
+class _Search:
+    """The error as a function of a vector, with all evaluations. A vector has log bandwidths, one
+    per column or one for all, and a logit of each categorical column's λ.
 
     Attributes:
-        metric: the bandwidths.   error: their leave-one-out error.
-        search_errors: the least error after each evaluation; the first is that of Scott's rule.
+        kind: "each" or "one".
+        extent: the greatest half range of a column, in scaled units.
+        evaluated: pairs of error and vector.
     """
 
-    metric: Metric
-    error: float
-    search_errors: list[float]
+    kernel: Kernel
+    points: Points
+    degree: int
+    kind: str
+    nearest: bool
+    report: Report | None
+    extent: float
+    evaluated: list[tuple[float, Array]] = field(default_factory=list)
 
+    @property
+    def columns(self) -> int:
+        """The number of continuous columns."""
+        return self.points.places.x.shape[1]
 
-class _Search:
-    """The error as a function of a vector, with all evaluations."""
+    @property
+    def free(self) -> int:
+        """The number of parameters of the continuous columns."""
+        return min(self.columns, 1) if self.kind == "one" else self.columns
 
-    def __init__(
-        self,
-        kernel: Kernel,
-        points: Points,
-        degree: int,
-        space: Space,
-        nearest: bool,
-        report: Report | None,
-    ):
-        self.space, self.points, self.nearest, self.report = space, points, nearest, report
-        self.evaluate = functools.partial(leave_one_out, kernel, points=points, degree=degree)
-        self.evaluated: list[tuple[float, Array]] = []
+    @property
+    def widest(self) -> float:
+        """The greatest log bandwidth."""
+        return float(np.log(tuned.WIDEST * self.extent))
+
+    @property
+    def max_widths(self) -> Array:
+        """`(K,)`, the greatest λ: (c − 1) / c."""
+        return (self.points.counts - 1) / self.points.counts
+
+    @property
+    def bounds(self) -> list[tuple[float, float]]:
+        logits = [(-tuned.MAX_LOGIT, tuned.MAX_LOGIT)] * len(self.points.counts)
+        return [(float(np.log(tuned.NARROWEST)), self.widest)] * self.free + logits
+
+    def clipped(self, vector: Array) -> Array:
+        """The vector within the bounds."""
+        return np.clip(vector, *np.array(self.bounds).T)
+
+    def vector(self, bandwidth: Array, widths: Array) -> Array:
+        """The vector for the bandwidths of continuous and the λ of categorical columns."""
+        logs = np.log(bandwidth)
+        if self.free < self.columns:
+            logs = logs.mean(keepdims=True)
+        share = np.clip(widths / np.maximum(self.max_widths, 1e-300), 1e-7, 1.0 - 1e-7)
+        return np.concatenate([logs, np.log(share / (1.0 - share))])
+
+    def metric(self, vector: Array) -> Metric:
+        """The metric of a vector."""
+        scale = np.exp(-np.broadcast_to(vector[: self.free], self.columns))
+        return Metric(scale, self.max_widths / (1.0 + np.exp(-vector[self.free :])))
 
     def __call__(self, vector: Array) -> tuple[float, Array]:
-        found = self.evaluate(metric=self.space.metric(vector), nearest=self.nearest)
-        self._keep(found.error, vector)
-        return found.error, self.space.gradient(vector, found)
+        """The error and its gradient."""
+        found = self._left_out(vector)
+        by_log, share = found.by_log, 1.0 / (1.0 + np.exp(-vector[self.free :]))
+        if self.free < self.columns:
+            by_log = by_log.sum(keepdims=True)
+        by_share = found.by_logit * (1.0 - share) / (1.0 - self.max_widths * share)
+        return found.error, np.concatenate([by_log, by_share])
 
-    def error(self, vector: Array) -> float:
+    def error(self, vector: Array | float) -> float:
         """The error alone, since the gradient takes half of the time."""
-        metric = self.space.metric(np.atleast_1d(vector))
-        found = self.evaluate(metric=metric, nearest=self.nearest, gradient=False)
-        self._keep(found.error, vector)
-        return found.error
+        return self._left_out(np.atleast_1d(vector), gradient=False).error
 
-    def _keep(self, error: float, vector: Array) -> None:
-        self.evaluated.append((error, np.array(vector, ndmin=1)))
+    def _left_out(self, vector: Array, gradient: bool = True) -> LeftOut:
+        found = leave_one_out(
+            self.kernel, self.metric(vector), self.points, self.degree, self.nearest, gradient
+        )
+        self.evaluated.append((found.error, np.array(vector)))
         if self.report is not None:
-            self.report(error, len(self.points))
+            self.report(found.error, len(self.points))
+        return found
 
     def best(self, since: int = 0) -> tuple[float, Array]:
         """The least error and its vector; the widest of those without an error."""
         evaluated = self.evaluated[since:]
         exact = [pair for pair in evaluated if pair[0] <= tuned.NO_ERROR]
         if exact:
-            return max(exact, key=lambda pair: self._width(pair[1]))
+            return max(exact, key=lambda pair: pair[1][: self.free].sum())
         return min(evaluated, key=lambda pair: pair[0])
 
     def widen(self) -> None:
         """Tries the widest bandwidths where there is no error: a straight line goes on then."""
         error, vector = self.best()
-        count = min(self.space.free, self.space.columns)
-        if count and error <= tuned.NO_ERROR:
-            self.error(np.concatenate([np.full(count, np.log(self.space.widest)), vector[count:]]))
-
-    def _width(self, vector: Array) -> float:
-        return float(vector[: min(self.space.free, self.space.columns)].sum())
+        if self.free and error <= tuned.NO_ERROR:
+            self.error(np.concatenate([np.full(self.free, self.widest), vector[self.free :]]))
 
 
 def choose(
@@ -100,40 +132,35 @@ def choose(
     start: Metric | None = None,
     sample: int | None = None,
     report: Report | None = None,
-) -> Choice:
-    """The metric of the least leave-one-out error.
+) -> tuple[Metric, list[float]]:
+    """(The metric of the least leave-one-out error, the least error after each evaluation; the
+    first is that of Scott's rule).
 
     Args:
-        kind: see `Space`.
-        start: the only start of the search, with a diagonal map; None for several.
+        kind: "each" or "one".
+        start: the only start of the search; None for several.
         sample: how many points to choose on; None for all.
         report: called after each error.
     """
     if sample is not None and sample < len(points):
         part = _sample(points, sample)
         narrower = _narrower(points, part)
-        wider = None if start is None else Metric(start.map * narrower, start.widths)
-        choice = choose(kernel, part, degree, kind, nearest, wider, report=report)
-        return choice._replace(metric=Metric(choice.metric.map / narrower, choice.metric.widths))
-    x = points.places.x
-    extent = max(1.0, 0.5 * float(np.ptp(x, axis=0).max(initial=0.0)))
-    space = Space(kind, x.shape[1], points.counts, extent)
-    search = _Search(kernel, points, degree, space, nearest, report)
+        wider = None if start is None else Metric(start.scale * narrower, start.widths)
+        chosen, errors = choose(kernel, part, degree, kind, nearest, wider, report=report)
+        return Metric(chosen.scale / narrower, chosen.widths), errors
+    extent = max(1.0, 0.5 * float(np.ptp(points.places.x, axis=0).max(initial=0.0)))
+    search = _Search(kernel, points, degree, kind, nearest, report, extent)
     if start is not None:
-        vector = space.vector(1.0 / np.diag(start.map), start.widths)
-        _follow(search, kernel, [vector], 1)
-    elif space.columns == 1 and not len(space.counts):
-        _search_line(search, kernel)
-    elif space.free + len(space.counts):
-        _search_columns(search, kernel, degree)
-        if _is_cheap(points) and space.free + len(space.counts) <= tuned.MAX_DESCENDED:
-            _descend_coordinates(search, search.best()[1])
+        _follow(search, [search.vector(1.0 / start.scale, start.widths)], 1)
+    elif points.is_line:
+        _search_line(search)
     else:
-        search(np.zeros(0))
+        _search_columns(search)
+        if _is_cheap(points) and len(search.bounds) <= tuned.MAX_DESCENDED:
+            _descend_coordinates(search, search.best()[1])
     search.widen()
-    error, vector = search.best()
     least = np.minimum.accumulate([error for error, _ in search.evaluated])
-    return Choice(space.metric(vector), error, least.tolist())
+    return search.metric(search.best()[1]), least.tolist()
 
 
 def rules_of_thumb(points: Points, kernel: Kernel) -> tuple[Array, Array]:
@@ -152,8 +179,8 @@ def rules_of_thumb(points: Points, kernel: Kernel) -> tuple[Array, Array]:
     return scott * shrink, silverman * shrink
 
 
-def _search_line(search: _Search, kernel: Kernel) -> None:
-    points = search.points
+def _search_line(search: _Search) -> None:
+    points, kernel = search.points, search.kernel
     x = points.places.x[:, 0]
     scott, silverman = (np.log(h) for h in rules_of_thumb(points, kernel))
     search.error(scott)
@@ -171,7 +198,7 @@ def _search_line(search: _Search, kernel: Kernel) -> None:
         return
     # Below `low` no compact support around a point contains another point.
     low = np.log(np.diff(places).min()) - (np.log(kernel.support) if compact else 1.5)
-    high = np.log(10.0 * search.space.extent)
+    high = np.log(10.0 * search.extent)
     fine = compact or len(points) <= tuned.FEW_POINTS
     step = tuned.COARSE_STEP if many else tuned.FINE_STEP if fine else tuned.MIDDLE_STEP
     grid = np.linspace(low - 0.1, high, min(int((high - low) / step) + 2, tuned.MAX_GRID))
@@ -187,11 +214,11 @@ def _search_line(search: _Search, kernel: Kernel) -> None:
     for here in minima[: tuned.MINIMA if many else tuned.MINIMA_OF_FEW]:
         low, high = grid[max(here - 1, 0)], grid[min(here + 1, len(grid) - 1)]
         if here == len(grid) - 1:
-            search.error(np.log(search.space.widest))
+            search.error(search.widest)
         elif kernel.smooth and not compact:
             _refine(search, low, high)
         else:
-            _refine_by_grids(search, kernel, low, high)
+            _refine_by_grids(search, low, high)
 
 
 def _local_minima(errors: list[float]) -> list[int]:
@@ -214,48 +241,37 @@ def _refine(search: _Search, low: float, high: float) -> None:
         optimize.minimize_scalar(search.error, bounds=(low, high), method="bounded")
 
 
-def _refine_by_grids(search: _Search, kernel: Kernel, low: float, high: float) -> None:
+def _refine_by_grids(search: _Search, low: float, high: float) -> None:
     """Searches ever finer grids: with a compact kernel a minimum contains smaller minima, at
     bandwidths where further points enter the support.
     """
-    for _ in range(2 if kernel.smooth else 3):
+    for _ in range(2 if search.kernel.smooth else 3):
         grid = np.linspace(low, high, 21)
         here = int(np.argmin([search.error(log) for log in grid]))
         low, high = grid[max(here - 1, 0)], grid[min(here + 1, 20)]
-    if kernel.smooth:
+    if search.kernel.smooth:
         _refine(search, low, high)
 
 
-def _search_columns(search: _Search, kernel: Kernel, degree: int) -> None:
-    space, points = search.space, search.points
-    kind = "one" if space.kind == "one" else "each"
-    simple = dataclasses.replace(space, kind=kind)
+def _search_columns(search: _Search) -> None:
+    points = search.points
     size = tuned.SAMPLE if len(points) > 2 * tuned.SAMPLE else len(points)
     part = _sample(points, size)
-    pilot = _Search(kernel, part, degree, simple, search.nearest, search.report)
+    exact = part is points
+    pilot = search if exact else replace(search, points=part, evaluated=[])
     narrower = _narrower(points, part)
-    starts = [
-        (pilot.error(vector), vector) for vector in _starts(points, kernel, simple, 1 / narrower)
-    ]
-    starts += _grid_minima(pilot)
-    first, *others = starts
+    first, *others = [(pilot.error(v), v) for v in _starts(search, 1 / narrower)]
+    others += _grid_minima(pilot)
     others.sort(key=lambda pair: pair[0])
-    exact = len(part) == len(points)
     runs = tuned.RUNS if exact else tuned.RUNS_OF_SAMPLE
     polished = runs if _is_cheap(points) else tuned.POLISHED
     vectors = _distinct_starts([first[1], *(vector for _, vector in others)])[:runs]
-    found = _follow(pilot, kernel, vectors, polished)
-    if exact:  # the pilot evaluated the errors of all points
-        search.evaluated = [(e, _embedded(vector, simple, space)) for e, vector in pilot.evaluated]
-        if simple.kind == space.kind:
-            return
-        _follow(search, kernel, [_embedded(v, simple, space) for _, v in found], polished)
-        return
+    found = _follow(pilot, vectors, polished)
     # Only the two best for a large set, where each takes long and kinks are small.
-    for _, vector in found[:2]:
-        vector = _embedded(vector, simple, space)
-        vector[: simple.free] += np.log(narrower)
-        (_descend if kernel.smooth else _polish)(search, kernel, vector)
+    for _, vector in [] if exact else found[:2]:
+        vector = vector.copy()
+        vector[: search.free] += np.log(narrower)
+        (_descend if search.kernel.smooth else _polish)(search, vector)
 
 
 def _is_cheap(points: Points) -> bool:
@@ -270,21 +286,20 @@ def _narrower(points: Points, part: Points) -> float:
 
 def _grid_minima(search: _Search) -> list[tuple[float, Array]]:
     """Local minima on a grid over all parameters, as pairs of error and vector."""
-    space, x = search.space, search.points.places.x
-    free = space.free + len(space.counts)
     count = min(tuned.MAX_SCAN, tuned.SCAN_PAIRS / len(search.points) ** 2)
-    size = int(count ** (1.0 / free))
+    size = int(count ** (1.0 / len(search.bounds)))
     if count < tuned.MIN_SCAN or size < 3:
         return []
-    narrow = np.array([np.diff(np.unique(column)).min(initial=np.inf) for column in x.T])
+    narrow = np.array(
+        [np.diff(np.unique(column)).min(initial=np.inf) for column in search.points.places.x.T]
+    )
     narrow = np.log(np.where(np.isfinite(narrow), narrow, 1.0)) - 1.0
-    if space.kind == "one":
+    if search.kind == "one":
         narrow = narrow[:1].clip(max=narrow.min()) if len(narrow) else narrow
-    axes = [np.linspace(low, np.log(10.0 * space.extent), size) for low in narrow]
+    axes = [np.linspace(low, np.log(10.0 * search.extent), size) for low in narrow]
     shares = np.linspace(0.0, 1.0, size + 1)[1:]
-    axes += [np.log(shares**2 / (1.0 + 1e-7 - shares**2)) for _ in space.counts]
-    low, high = np.array(space.bounds).T
-    vectors = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).clip(low, high)
+    axes += [np.log(shares**2 / (1.0 + 1e-7 - shares**2)) for _ in search.points.counts]
+    vectors = search.clipped(np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1))
     errors = np.apply_along_axis(search.error, -1, vectors)
     minima = errors <= ndimage.minimum_filter(errors, 3, mode="nearest")
     return list(zip(errors[minima], vectors[minima], strict=True))
@@ -299,34 +314,28 @@ def _distinct_starts(vectors: list[Array]) -> list[Array]:
     return chosen
 
 
-def _embedded(vector: Array, simple: Space, space: Space) -> Array:
-    """A vector of the simple space as one of the whole space, with zeros off the diagonal."""
-    rest = np.zeros(space.free - simple.free)
-    return np.concatenate([vector[: simple.free], rest, vector[simple.free :]])
-
-
-def _starts(points: Points, kernel: Kernel, space: Space, wider: float) -> list[Array]:
-    scott, silverman = (h * wider for h in rules_of_thumb(points, kernel))
-    middle, narrow = 0.5 * space.max_widths, 0.1 * space.max_widths
-    starts = [space.vector(scott, narrow), space.vector(silverman, narrow)]
+def _starts(search: _Search, wider: float) -> list[Array]:
+    points, columns, counts = search.points, search.columns, search.points.counts
+    scott, silverman = (h * wider for h in rules_of_thumb(points, search.kernel))
+    middle, narrow = 0.5 * search.max_widths, 0.1 * search.max_widths
+    starts = [search.vector(scott, narrow), search.vector(silverman, narrow)]
     # Multiples of the narrower rule, which is robust to a few distant points.
     for factor in (0.1, 0.25, 0.5, 2.0, 5.0, _clustering(points.places.x)):
-        starts.append(space.vector(factor * silverman, narrow))
-    if len(space.counts):
-        starts.append(space.vector(silverman, middle))
-    if space.kind != "one" and space.columns > 1:
-        for column in range(space.columns):  # smooth over each column, or over all others
-            chosen = np.arange(space.columns) == column
+        starts.append(search.vector(factor * silverman, narrow))
+    if len(counts):
+        starts.append(search.vector(silverman, middle))
+    if search.kind != "one" and columns > 1:
+        for column in range(columns):  # smooth over each column, or over all others
+            chosen = np.arange(columns) == column
             for factor in (0.25, 0.5, 2.0):
-                starts.append(space.vector(np.where(chosen, factor, 1.0) * silverman, narrow))
-            starts.append(space.vector(np.where(chosen, 100.0, silverman), narrow))
-            if space.columns > 2:
-                starts.append(space.vector(np.where(chosen, 0.5 * silverman, 100.0), narrow))
-    for category in range(len(space.counts)):
-        widths = np.where(np.arange(len(space.counts)) == category, space.max_widths, narrow)
-        starts.append(space.vector(silverman, widths))
-    low, high = np.array(space.bounds).T
-    return [np.clip(vector, low, high) for vector in starts]
+                starts.append(search.vector(np.where(chosen, factor, 1.0) * silverman, narrow))
+            starts.append(search.vector(np.where(chosen, 100.0, silverman), narrow))
+            if columns > 2:
+                starts.append(search.vector(np.where(chosen, 0.5 * silverman, 100.0), narrow))
+    for category in range(len(counts)):
+        widths = np.where(np.arange(len(counts)) == category, search.max_widths, narrow)
+        starts.append(search.vector(silverman, widths))
+    return [search.clipped(vector) for vector in starts]
 
 
 def _clustering(x: Array) -> Array:
@@ -348,9 +357,7 @@ def _sample(points: Points, size: int) -> Points:
     return Points(points.places.take(rows), points.y[rows], weight, points.counts, rows)
 
 
-def _follow(
-    search: _Search, kernel: Kernel, starts: list[Array], polished: int
-) -> list[tuple[float, Array]]:
+def _follow(search: _Search, starts: list[Array], polished: int) -> list[tuple[float, Array]]:
     """The minima from the starts, as pairs of error and vector, the least first.
 
     Args:
@@ -359,38 +366,36 @@ def _follow(
     found = []
     for vector in starts:
         since = len(search.evaluated)
-        _descend(search, kernel, vector)
+        _descend(search, vector)
         found.append(search.best(since))
     found.sort(key=lambda pair: pair[0])
-    if np.isfinite(kernel.support) or not kernel.smooth:
+    if np.isfinite(search.kernel.support) or not search.kernel.smooth:
         for place, (_, vector) in enumerate(found[:polished]):
             since = len(search.evaluated)
-            _polish(search, kernel, vector)
+            _polish(search, vector)
             found[place] = search.best(since)
         found.sort(key=lambda pair: pair[0])
     return found
 
 
-def _descend(search: _Search, kernel: Kernel, vector: Array) -> None:
+def _descend(search: _Search, vector: Array) -> None:
     """Minimizes the error from a start, roughly if the error has kinks or steps."""
-    vector = np.clip(vector, *np.array(search.space.bounds).T)
+    vector, kernel = search.clipped(vector), search.kernel
     if not kernel.smooth:
         _descend_coordinates(search, vector, least=tuned.COARSE)
     else:
         _quasi_newton(search, vector, tuned.KINKED if np.isfinite(kernel.support) else 1e-14)
 
 
-def _polish(search: _Search, kernel: Kernel, vector: Array) -> None:
+def _polish(search: _Search, vector: Array) -> None:
     """Minimizes an error with kinks or steps from near its minimum."""
-    if not len(vector):
-        return
-    if not kernel.smooth:
+    if not search.kernel.smooth:
         _descend_coordinates(search, vector, reach=0.8 * tuned.COARSE)
     elif len(vector) > tuned.MAX_POLISHED:
         _quasi_newton(search, vector, 1e-14)
     else:
         options = {"maxfev": 60 * len(vector), "xatol": 1e-4, "fatol": 1e-10, "adaptive": True}
-        bounds = search.space.bounds
+        bounds = search.bounds
         optimize.minimize(
             search.error, vector, method="Nelder-Mead", bounds=bounds, options=options
         )
@@ -403,7 +408,7 @@ def _quasi_newton(search: _Search, vector: Array, tolerance: float) -> None:
         vector,
         jac=True,
         method="L-BFGS-B",
-        bounds=search.space.bounds,
+        bounds=search.bounds,
         options={"ftol": tolerance, "gtol": 1e-8, "maxiter": 500},
     )
 
@@ -415,7 +420,7 @@ def _descend_coordinates(
     search: _Search, vector: Array, reach: float = 2.0, least: float = 1e-2
 ) -> None:
     """Coordinate descent on grids of decreasing reach."""
-    low, high = np.array(search.space.bounds).T
+    low, high = np.array(search.bounds).T
     best = search.error(vector)
     while reach > least:
         before = best

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -81,76 +80,30 @@ class Frame:
         """A bandwidth in the units of the columns, as a metric.
 
         Raises:
-            ValueError: not one number, one per column, a square matrix, or such a matrix and a λ
-                for each categorical column; not positive; a λ outside of its range.
+            ValueError: not one number or one per column; not positive; a λ outside of its range.
         """
-        columns, categories = len(self.continuous), len(self.categorical)
-        if has_matrix(bandwidth):
-            matrix, widths = _matrix_and_widths(bandwidth)
-            expected = f"be a matrix of {columns} by {columns}"
-            if categories:
-                expected = f"be (H, λ), with H {columns} by {columns} and {categories} numbers λ"
-            matrix = arrays.reals(who, argument, matrix, expected)
-            widths = arrays.reals(who, argument, widths, expected)
-            if matrix.shape != (columns, columns) or widths.shape != (categories,):
-                shapes = matrix.shape if not categories else (matrix.shape, widths.shape)
-                _checks.fail(who, argument, expected, shapes)
-            if not np.isfinite(matrix).all() or np.linalg.matrix_rank(matrix) < columns:
-                _checks.fail(who, argument, "be an invertible matrix", matrix.tolist())
-            self._check_widths(who, argument, widths)
-            return Metric(self.spread[:, None] * np.linalg.inv(matrix), widths)
         expected = f"be one number, or one per column, {self.width}"
-        if categories:
+        if len(self.categorical):
             expected = f"be one number per column, {self.width} (λ for a categorical column)"
         given = arrays.reals(who, argument, bandwidth, expected)
-        if given.ndim == 0 and not categories:
+        if given.ndim == 0 and not len(self.categorical):
             given = np.full(self.width, given)
         if given.shape != (self.width,):
             _checks.fail(who, argument, expected, bandwidth)
         h, widths = given[self.continuous], given[self.categorical]
         if not (np.isfinite(h) & (h > 0)).all():
             _checks.fail(who, argument, "be positive and finite", bandwidth)
-        self._check_widths(who, argument, widths)
-        return Metric(np.diag(self.spread / h), widths)
-
-    def _check_widths(self, who: str, argument: str, widths: Array) -> None:
         most = (self.counts - 1) / self.counts
         if not ((widths >= 0) & (widths <= most * (1 + 1e-12))).all():
             expected = f"be in [0, (c − 1) / c] for categorical columns, here up to {most.tolist()}"
             _checks.fail(who, argument, expected, widths.tolist())
+        return Metric(self.spread / h, widths)
 
-    def bandwidth(self, metric: Metric, full: bool) -> Array | tuple[Array, Array]:
-        """The inverse of `metric`: a number, `(D + K,)`, `(D, D)`, or `((D, D), (K,))`.
-
-        Args:
-            full: whether the map of the metric may have entries off its diagonal.
-        """
-        if full and len(self.continuous):
-            matrix = np.linalg.inv(metric.map / self.spread[:, None])
-            return (matrix, metric.widths) if len(self.categorical) else matrix
+    def bandwidth(self, metric: Metric) -> Array:
+        """The inverse of `metric`: a number, or `(D + K,)`."""
         result = np.empty(self.width)
-        result[self.continuous] = self.spread / np.diag(metric.map)
+        result[self.continuous] = self.spread / metric.scale
         result[self.categorical] = metric.widths
         if self.width == 1 and not len(self.categorical):
             return result[0]
         return result
-
-
-def has_matrix(bandwidth: Any) -> bool:
-    """Whether a bandwidth is a matrix H, or the pair (H, λ)."""
-    pair = isinstance(bandwidth, tuple | list) and len(bandwidth) == 2
-    return _rank(bandwidth[0] if pair and _rank(bandwidth[0]) == 2 else bandwidth) == 2
-
-
-def _matrix_and_widths(bandwidth: Any) -> tuple[ArrayLike, ArrayLike]:
-    if _rank(bandwidth) == 2:
-        return bandwidth, np.zeros(0)
-    return bandwidth[0], bandwidth[1]
-
-
-def _rank(value: Any) -> int | None:
-    """The rank of an array; None for other values, such as a pair of two shapes."""
-    try:
-        return np.ndim(value)
-    except ValueError:
-        return None

@@ -19,14 +19,13 @@ class LeftOut(NamedTuple):
 
     Attributes:
         error: the weighted mean of squared errors, over points and outputs.
-        by_map: `(D, D)`, G: the error changes by Σ G · d(δᵀδ) for the differences δ in bandwidths,
-            so its derivative with respect to log bandwidth d is −2 G_dd.
-        by_width: `(K,)`, the derivatives with respect to the λ of categorical columns.
+        by_log: `(D,)`, the derivatives with respect to the log bandwidths.
+        by_logit: `(K,)`, the derivatives with respect to log λ / (1 − λ) of categorical columns.
     """
 
     error: float
-    by_map: Array
-    by_width: Array
+    by_log: Array
+    by_logit: Array
 
 
 def predictions(
@@ -60,8 +59,7 @@ def leave_one_out(
     """
     gradient = gradient and kernel.smooth
     importance = points.weights / points.weights.sum() / points.y.shape[1]
-    width = points.places.x.shape[1]
-    error, by_map, differing = 0.0, np.zeros((width, width)), np.zeros(len(points.counts))
+    error, by_log, by_logit = 0.0, np.zeros(len(metric.scale)), np.zeros(len(points.counts))
     rows = np.arange(len(points))
     if line.is_faster(kernel, metric, points, len(points)):
         fast = line.fit_line(metric, points, points.places.x[:, 0], degree, rows, gradient)
@@ -69,13 +67,13 @@ def leave_one_out(
         errors = fast.value[accurate] - points.y[accurate]
         error += float(importance[accurate] @ np.square(errors).sum(1))
         if fast.change is not None:
-            by_map[0, 0] -= importance[accurate] @ np.sum(errors * fast.change[accurate], axis=1)
+            by_log += 2.0 * importance[accurate] @ np.sum(errors * fast.change[accurate], axis=1)
     elif not gradient and degree == 0 and points.is_line and np.isinf(kernel.support):
         value = few_neighbors(kernel, metric, points)
         if value is not None:
             error += float(importance @ np.square(value - points.y).sum(1))
             rows = rows[:0]
-    far = np.ptp(points.places.x @ metric.map, axis=0).max(initial=0.0) > tuned.FAR
+    far = (np.ptp(points.places.x, axis=0) * metric.scale).max(initial=0.0) > tuned.FAR
     for tile, fit in _fits(kernel, metric, points, degree, rows, nearest, gradient):
         here = rows[tile.rows]
         errors = fit.value - points.y[here]
@@ -87,16 +85,15 @@ def leave_one_out(
             by_weight[tile.empty] = 0.0
             if points.is_line:  # a tile contains only neighbors, sorted
                 far = tile.key_u[-1, 0] - tile.key_u[0, 0] > tuned.FAR
-            differing += _sum_over_differing(points, here, tile.keys, by_weight * tile.share)
-            by_map += _outer_differences(by_weight * tile.slope, tile.query_u, tile.key_u, far)
-    shares = metric.widths * (1.0 - metric.widths)
-    by_width = np.divide(differing, shares, out=np.zeros_like(differing), where=shares > 0)
-    return LeftOut(error, by_map, by_width)
+            by_logit += _sum_over_differing(points, here, tile.keys, by_weight * tile.share)
+            pair = by_weight * tile.slope
+            by_log -= 2.0 * _squared_differences(pair, tile.query_u, tile.key_u, far)
+    return LeftOut(error, by_log, by_logit)
 
 
 def few_neighbors(kernel: Kernel, metric: Metric, points: Points) -> Array | None:
     """`(N, V)`, the prediction of each point on a line from few neighbors; None for many."""
-    u, rows = points.places.x[:, 0] * abs(metric.map[0, 0]), np.arange(len(points))
+    u, rows = points.places.x[:, 0] * metric.scale[0], np.arange(len(points))
     first, last = windows(kernel, u, u, points.fall(tuned.NEGLIGIBLE), rows, nearest=False)
     most = int(max((rows - first).max(), (last - 1 - rows).max()))
     if most > tuned.FEW_KEYS:
@@ -139,16 +136,14 @@ def _mean_of_others(points: Points, rows: Array) -> Array:
     return (np.sum(weight * points.y, axis=0) - weight[rows] * points.y[rows]) / others
 
 
-def _outer_differences(pair: Array, query: Array, key: Array, far: bool) -> Array:
-    """Σ_rk pair[r, k] · (query_r − key_k)(query_r − key_k)ᵀ."""
+def _squared_differences(pair: Array, query: Array, key: Array, far: bool) -> Array:
+    """`(D,)`: Σ_rk pair[r, k] · (query_r − key_k)²."""
     if far:  # differences of squares would lose the digits of small distances
-        away = query[:, None, :] - key
-        return np.einsum("rk,rkd,rke->de", pair, away, away, optimize=True)
+        return np.tensordot(pair, np.square(query[:, None, :] - key), 2)
     middle = query.mean(axis=0)
     query, key = query - middle, key - middle
-    mixed = query.T @ (pair @ key)
-    squared = (query.T * pair.sum(1)) @ query + (key.T * pair.sum(0)) @ key
-    return squared - mixed - mixed.T
+    squared = pair.sum(1) @ np.square(query) + pair.sum(0) @ np.square(key)
+    return squared - 2.0 * np.sum(query * (pair @ key), axis=0)
 
 
 def _sum_over_differing(points: Points, rows: Array, keys: slice, pair: Array) -> Array:

@@ -27,7 +27,7 @@ def is_faster(kernel: Kernel, metric: Metric, points: Points, queries: int) -> b
     """Whether sums over boxes are possible, and faster than over pairs."""
     if not kernel.box_sums or not points.is_line or len(points) < 200:
         return False
-    u = points.places.x[:, 0] * abs(metric.map[0, 0])
+    u = points.places.x[:, 0] * metric.scale[0]
     spread = float(u[-1] - u[0])
     window = min(1.0, 2.0 * tuned.REACH / max(spread, 1e-300)) * len(points)
     boxes = spread / tuned.BOX
@@ -104,13 +104,11 @@ class LineFit(NamedTuple):
 
     Attributes:
         value: `(M, V)`.
-        slope: `(M, V)`, of the local line; None for a constant.
         change: `(M, V)`, the derivative of the value with respect to the log bandwidth, or None.
         accurate: `(M,)` bool, whether the row is accurate; `tiles` compute the others.
     """
 
     value: Array
-    slope: Array | None
     change: Array | None
     accurate: Array
 
@@ -124,7 +122,7 @@ def fit_line(
     change: bool = False,
 ) -> LineFit:
     """Local constants or lines at sorted queries `(M,)`, in scaled units."""
-    scale = float(metric.map[0, 0])
+    scale = float(metric.scale[0])
     weight = points.weights[:, None]
     channels = np.concatenate([weight, weight * points.y], axis=1)
     key = points.places.x[:, 0] * scale
@@ -134,26 +132,26 @@ def fit_line(
     # At least the kernel of the heaviest key at this distance: smaller sums have lost digits.
     accurate = total[0, :, 0] >= 0.999 * np.exp(-0.5 * tuned.TRUSTED**2) * weight.max()
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        value, slope, changed, flat = (_constant, _line)[degree](total, change)
+        value, changed, flat = (_constant, _line)[degree](total, change)
     accurate &= ~flat & np.isfinite(value).all(1)
-    return LineFit(value, None if slope is None else slope * scale, changed, accurate)
+    return LineFit(value, changed, accurate)
 
 
-def _constant(total: Array, change: bool) -> tuple[Array, None, Array | None, Array]:
+def _constant(total: Array, change: bool) -> tuple[Array, Array | None, Array]:
     weight, heights = total[..., :1], total[..., 1:]
     value = heights[0] / weight[0]
     changed = (heights[2] - value * weight[2]) / weight[0] if change else None
-    return value, None, changed, np.zeros(len(value), bool)
+    return value, changed, np.zeros(len(value), bool)
 
 
-def _line(total: Array, change: bool) -> tuple[Array, Array, Array | None, Array]:
+def _line(total: Array, change: bool) -> tuple[Array, Array | None, Array]:
     weight, heights = total[..., :1], total[..., 1:]
     determinant = weight[0] * weight[2] - weight[1] ** 2
     value = (weight[2] * heights[0] - weight[1] * heights[1]) / determinant
-    slope = (weight[0] * heights[1] - weight[1] * heights[0]) / determinant
     changed = None
     if change:
+        slope = (weight[0] * heights[1] - weight[1] * heights[0]) / determinant
         second = heights[2] - value * weight[2] - slope * weight[3]
         third = heights[3] - value * weight[3] - slope * weight[4]
         changed = (weight[2] * second - weight[1] * third) / determinant
-    return value, slope, changed, (determinant <= tuned.FLAT_DETERMINANT * weight[0] ** 2)[:, 0]
+    return value, changed, (determinant <= tuned.FLAT_DETERMINANT * weight[0] ** 2)[:, 0]

@@ -34,7 +34,7 @@ def is_faster(points: Points, queries: Queries) -> bool:
 
 def fit_near(kernel: Kernel, metric: Metric, points: Points, queries: Queries) -> NearFit:
     """The local constant at each query."""
-    query, key = queries.x @ metric.map, points.places.x @ metric.map
+    query, key = queries.x * metric.scale, points.places.x * metric.scale
     column = int(np.argmax(np.ptp(key, axis=0)))
     rows, order = np.argsort(query[:, column]), np.argsort(key[:, column])
     query, key = query[rows], key[order]

@@ -12,12 +12,11 @@ class Metric:
     """Bandwidths in scaled units.
 
     Attributes:
-        map: `(D, D)`, from continuous columns x to u = x · map, in bandwidths: diagonal with
-            entries 1 / h if each column has a bandwidth h.
+        scale: `(D,)`, 1 / h of each continuous column: u = x · scale is in bandwidths.
         widths: `(K,)`, λ of Aitchison and Aitken of each categorical column.
     """
 
-    map: Array
+    scale: Array
     widths: Array
 
     def category_logs(self, counts: Array) -> tuple[Array, float]:

@@ -12,7 +12,7 @@ from tfattn import _checks
 from tfattn._arguments import constructor_arguments
 from tfattn._types import ArrayLike
 from tfattn.kernel_regression import arrays, kernels, near
-from tfattn.kernel_regression.frame import Frame, has_matrix
+from tfattn.kernel_regression.frame import Frame
 from tfattn.kernel_regression.points import Metric, Points, Queries, merged, sorted_points
 from tfattn.kernel_regression.smoother import Smoother
 from tfattn.kernel_regression.threads import one_blas_thread
@@ -85,13 +85,12 @@ class KernelRegression:
 
     Args:
         kernel: a name of `tfattn.kernel_regression.kernels.names()`, or a `Kernel`.
-        bandwidth: in the units of x; `fit` keeps it. A number, one per column, or a matrix H,
-            where u = (x − x_i) · H⁻¹. A categorical column has λ of Aitchison and Aitken, from 0
-            (categories separate) to (c − 1) / c (all equal); with H, pass (H, λ). Defaults to None:
-            `fit` chooses.
-        metric: the kind of bandwidth that `fit` chooses: "each", one per column; "one" for all
+        bandwidth: in the units of x; `fit` keeps it. A number, or one per column. A categorical
+            column has λ of Aitchison and Aitken, from 0 (categories separate) to (c − 1) / c (all
+            equal). Defaults to None: `fit` chooses.
+        metric: the kind of bandwidth that `fit` chooses: "each", one per column; or "one" for all
             continuous columns, in units of their spreads (the interquartile ranges of their
-            distinct values); or "full", a linear map.
+            distinct values).
         degree: 0, a local constant; 1, a local line, which has less bias at the boundary.
         categorical: indices of the columns of x that contain categories, as numbers; each once.
         empty: the prediction for a query without a point in a compact kernel's support: "nearest",
@@ -135,7 +134,7 @@ class KernelRegression:
     ):
         self.kernel = kernels.get(kernel, self._who)
         self.bandwidth = bandwidth
-        self.metric = self._one_of("metric", metric, ("each", "one", "full"))
+        self.metric = self._one_of("metric", metric, ("each", "one"))
         self.degree = self._one_of("degree", degree, (0, 1))
         if not np.iterable(categorical):
             expected = "be a sequence of indices of columns"
@@ -223,31 +222,27 @@ class KernelRegression:
             points = sorted_points(*merged(scaled, codes, heights, weight), counts)
         if len(points) < 2:
             # A single point determines no bandwidth.
-            columns = len(self.frame.continuous)
-            self.chosen = Metric(np.eye(columns), 0.5 * (counts - 1) / counts)
+            self.chosen = Metric(np.ones(len(self.frame.continuous)), 0.5 * (counts - 1) / counts)
             self.search_errors = []
             return
         from tfattn.kernel_regression.bandwidth import choose  # it imports SciPy
 
-        begin = None if start is None else self._start(start)
+        begin = None if start is None else self.frame.metric(self._who, start, "start")
         report = _Report(self._who, self._squared) if self.verbose else None
         nearest = self.empty == "nearest"
-        choice = choose(
+        self.chosen, errors = choose(
             self.kernel, points, self.degree, self.metric, nearest, begin, self.sample, report
         )
         if report is not None:
             report.print()
-        self.chosen = choice.metric
-        self.search_errors = [self._squared(error) for error in choice.search_errors]
+        self.search_errors = [self._squared(error) for error in errors]
 
-    def current_bandwidth(self) -> Array | tuple[Array, Array]:
-        """The bandwidth in use, in the units of x and in the form of `bandwidth`: a number, one per
-        column, a matrix, or (H, λ).
+    def current_bandwidth(self) -> Array:
+        """The bandwidth in use, in the units of x: a number if there is one column, not of
+        categories; else one per column.
         """
         self._fitted()
-        given = self.bandwidth is not None
-        full = has_matrix(self.bandwidth) if given else self.metric == "full"
-        return self.frame.bandwidth(self.chosen, full)
+        return self.frame.bandwidth(self.chosen)
 
     @one_blas_thread
     def predict(self, x: ArrayLike) -> Array:
@@ -392,12 +387,6 @@ class KernelRegression:
             return queries, np.arange(len(x))
         order = np.argsort(queries.x[:, 0], kind="stable")
         return queries.take(order), np.argsort(order)
-
-    def _start(self, start: ArrayLike) -> Metric:
-        if has_matrix(start):
-            expected = f"be one number, or one per column of {self._x}"
-            _checks.fail(self._who, "start", expected, start)
-        return self.frame.metric(self._who, start, "start")
 
     def _categorical_columns(self, x: Array) -> list[int]:
         for column in self.categorical:

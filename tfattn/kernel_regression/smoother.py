@@ -66,14 +66,15 @@ class Smoother:
 
     def slopes(self, queries: Queries) -> Array:
         """`(M, D, V)`: the derivative along each continuous column."""
-        columns = len(self.metric.map)
+        columns = len(self.metric.scale)
         slope = np.empty((len(queries), columns, self.points.y.shape[1]))
         is_line = self.degree > 0 and columns > 0
         for tile, fit in self.fits(queries, slopes=not is_line):
             if is_line:
                 slope[tile.rows] = fit.slope
             else:
-                slope[tile.rows] = self.metric.map @ _slope_of_constant(tile, self.points, fit)
+                change = _slope_of_constant(tile, self.points, fit)
+                slope[tile.rows] = self.metric.scale[:, None] * change
             if self.empty == "nan":
                 slope[tile.rows][tile.empty] = np.nan
         return slope
@@ -141,7 +142,7 @@ class Smoother:
             noise = (points.y - others) / np.sqrt(1.0 + added)
         # Student's t, since the variance is itself a mean over the neighbors; of categories alone
         # it is the variance around a mean.
-        freedom = neighbors - (len(self.metric.map) == 0)
+        freedom = neighbors - (len(self.metric.scale) == 0)
         variance = self.variance(queries, noise)
         step = special.stdtrit(freedom, 0.5 + level / 2) * np.sqrt(variance * squares)
         step[squares[:, 0] == 0] = np.nan

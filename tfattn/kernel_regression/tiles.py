@@ -58,7 +58,7 @@ def tiles(
         slopes: whether to compute the slopes.
         nearest: whether the nearest points predict a query without neighbors; else its row is 0.
     """
-    query_u, key_u = queries.x @ metric.map, points.places.x @ metric.map
+    query_u, key_u = queries.x * metric.scale, points.places.x * metric.scale
     squares = Squares(query_u, key_u, kernel.pointed)
 
     def tile(place: tuple[slice, slice]) -> Tile:

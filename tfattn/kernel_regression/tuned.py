@@ -18,7 +18,7 @@ NEAR_LEAST = 1.1  # minima whose error exceeds the least by this factor are not 
 SAME_DISTANCE = 1e-8  # relative difference of distances below which they are equal
 MAX_STEPPED = 64  # places up to which every distance is tried, for a kernel that is not smooth
 
-# The search in several columns (`bandwidth.py`, `spaces.py`, `points.py`).
+# The search in several columns (`bandwidth.py`).
 MAX_SCAN = 1000  # nodes of the grid
 MIN_SCAN = 100  # nodes below which a grid does not show the minima
 SCAN_PAIRS = 4e6  # pairs that all nodes together may evaluate
