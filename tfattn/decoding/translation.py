@@ -116,7 +116,7 @@ def translate_n_best(
         True
     """
     who = "translate_n_best"
-    if not getattr(search, "sums", False):
+    if not getattr(search, "uses_log_probs", False):
         _checks.fail(who, "search", "have beams, such as `BeamSearch(num_results=3)`", search)
     vocabularies = source_vocabulary, target_vocabulary
     found = _hypotheses(
