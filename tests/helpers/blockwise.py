@@ -138,7 +138,7 @@ class Case(NamedTuple):
     batch: int = B
     dtypes: tuple[str, ...] = ("float32",) * 3  # of query, key and value
     block: tuple[int, int] | None = (7, 6)
-    uses_log_probs: bool = False  # whether the log of the sums is returned too
+    sums: bool = False  # whether the log of the sums is returned too
     axes: int = 4
     broken: float | None = None  # what hidden tokens hold
     reached: bool = False  # whether a token that queries may see holds it too
