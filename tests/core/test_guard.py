@@ -40,7 +40,7 @@ def test_guard_visible_tokens_of_all_rows_may_come_as_one_row(heads):
     np.testing.assert_array_equal(np.delete(found, 4, -2), np.delete(x, 4, -2))
 
 
-@pytest.mark.parametrize("broken", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("broken", [np.nan, np.inf, -np.inf, 3e38])
 def test_guard_nonfinite_padding_becomes_zeros_and_the_rest_stays(broken):
     x, mask = tokens(None, T, D), np.ones((B, T), bool)
     mask[0, 3] = mask[1, 2] = False

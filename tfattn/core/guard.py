@@ -31,12 +31,15 @@ def zero_hidden(tokens: Any, seen: Any) -> Any:
 
 
 def zero_nonfinite_padding(tokens: Any, mask: Any) -> Any:
-    """Padding of queries `(B, T, D)` that is not finite becomes zeros; the rest stays as it is.
+    """Padding of queries `(B, T, D)` that is not finite, or whose square is not, becomes zeros;
+    the rest stays as it is.
 
     Its outputs are not used, but its gradients would spread.
     """
+    half = keras.backend.standardize_dtype(tokens.dtype) == "float16"
+    usable = ops.abs(tokens) < (2.0**8 if half else 2.0**64)  # False for NaN
     mask = ops.expand_dims(ops.cast(mask, "bool"), -1)  # (B, T, 1)
-    return ops.where(ops.logical_or(mask, ops.isfinite(tokens)), tokens, 0.0)
+    return ops.where(ops.logical_or(mask, usable), tokens, 0.0)
 
 
 def mask_nonfinite(*tokens: Any) -> tuple[Any, ...]:

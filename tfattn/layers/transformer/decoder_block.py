@@ -8,7 +8,7 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn._types import Shape, Tensor
-from tfattn.core.guard import zero_hidden
+from tfattn.core.guard import zero_nonfinite_padding
 from tfattn.layers.masks import AttachMask, mask_of_tokens
 from tfattn.layers.transformer.block import TransformerBlock
 
@@ -117,7 +117,7 @@ class TransformerDecoderBlock(TransformerBlock):
             return pooled(self.cross_attention(query=x, value=memory, **memory_masks, **options))
 
         if inputs_mask is not None:
-            inputs = zero_hidden(inputs, ops.cast(inputs_mask, "bool"))
+            inputs = zero_nonfinite_padding(inputs, inputs_mask)
         output = self._sublayers(inputs, over_target, over_memory, training)
         if inputs_mask is not None:
             output = self.attach_mask((output, inputs_mask))

@@ -5,7 +5,7 @@ from typing import Any
 import keras
 
 from tfattn._types import Shape, Tensor
-from tfattn.core.guard import zero_hidden
+from tfattn.core.guard import zero_nonfinite_padding
 from tfattn.layers.masks import mask_of_tokens
 from tfattn.layers.transformer.block import TransformerBlock
 
@@ -92,7 +92,7 @@ class TransformerEncoderBlock(TransformerBlock):
     ) -> Tensor | tuple[Tensor, Tensor]:
         mask = mask_of_tokens(inputs, mask)
         if mask is not None:
-            inputs = zero_hidden(inputs, keras.ops.cast(mask, "bool"))
+            inputs = zero_nonfinite_padding(inputs, mask)
         x = self.self_attention_norm.pre_norm(inputs)
         attended = self.self_attention(
             query=x,
