@@ -188,7 +188,7 @@ EXACT = {
     "not lengths, and chunks": masks.chunks(3) & ~Lengths(),
     "not one of two": ~(masks.padding([2, 1]) | Lengths()),
     "per head, and lengths": masks.per_head([masks.window(2), ~Lengths()], [1, 2]) & Lengths(),
-    "per head": masks.per_head([masks.window(2), masks.chunks(2)]),
+    "per head": masks.per_head([masks.window(2), masks.chunks(2), masks.prefix(2)]),
 }
 
 

@@ -83,7 +83,7 @@ def test_recurrent_layers_refuse_invalid_arguments(make, message):
             {"memory_mask": np.ones((B, S), "float32")},
             "RecurrentDecoder: `memory_mask` must be boolean",
         ),
-        ({"memory_mask": np.ones((B, T, S), bool)}, r"`memory_mask` must have shape \(B, S\)"),
+        ({"memory_mask": np.ones((B, T, S), bool)}, r"`memory_mask` must have shape \(3, 6\)"),
         (
             {"memory_mask": np.ones((B, S + 1), bool)},
             r"`memory_mask` must have shape \(B, S\), with the S of `memory`, 6",

@@ -195,10 +195,9 @@ def test_viewer_page_names_no_other_file():
     "write",
     [
         lambda: page.filled("viewer.html", [], "title"),
-        lambda: page.filled("beams.html", [], "title"),
         lambda: page.fill(translator_page._template(), {}, "title"),
     ],
-    ids=["viewer", "beams", "translator"],
+    ids=["viewer", "translator"],
 )
 def test_pages_have_the_common_styles_once(write):
     common = page._read("page.css")

@@ -58,9 +58,8 @@ def fit(artist: Any) -> None:
 
     If no installed font has the characters, a warning names a font to install.
     """
-    text, axis = (
-        _optional.find(f"matplotlib.{part}", "plot", "tfattn.plot") for part in ("text", "axis")
-    )
+    text = _optional.find("matplotlib.text", "plot", "tfattn.plot")
+    axis = _optional.find("matplotlib.axis", "plot", "tfattn.plot")
     numbers = {id(each) for one in artist.findobj(axis.Axis) for each in one.findobj(text.Text)}
     lacking: set[str] = set()
     for words in artist.findobj(text.Text):

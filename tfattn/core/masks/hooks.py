@@ -8,6 +8,7 @@ of `Mask`, which is right for any mask.
 
 from keras import ops
 
+from tfattn import _checks
 from tfattn._types import Size, Tensor
 from tfattn.core.masks import ranges
 from tfattn.core.masks.base import Mask
@@ -86,7 +87,13 @@ def seen_by_pairs(mask: Mask, num_queries: Size, num_keys: Size) -> Tensor:
 
     def by_rows(start: Size, rows: Size) -> Tensor:
         grid = Grid(num_queries, num_keys, start, 0, rows, num_keys)
-        pairs = ops.logical_and(mask.on(grid), grid.query_rows() < num_queries)
+        pairs = ops.convert_to_tensor(mask.on(grid))
+        for axis, wanted in ((-2, rows), (-1, num_keys)):
+            length = pairs.shape[axis]
+            if isinstance(length, int) and isinstance(wanted, int) and length not in (1, wanted):
+                expected = f"have the length {wanted} or 1 on axis {axis}"
+                _checks.fail("attend", "mask", expected, tuple(pairs.shape))
+        pairs = ops.logical_and(pairs, grid.query_rows() < num_queries)
         keys = ops.any(pairs, axis=-2)
         keys = ops.any(keys, axis=1) if len(keys.shape) == 3 else keys
         return ops.logical_and(keys, ops.ones((1, num_keys), "bool"))
