@@ -30,6 +30,7 @@ import keras
 import numpy as np
 import pytest
 
+import exercises
 import tests.helpers.tensors  # noqa: F401  (has PyTorch's tensors give NumPy their numbers)
 import tfattn
 
@@ -233,7 +234,7 @@ def _docstrings(request):
         return
     public = {name: getattr(tfattn, name) for name in tfattn.__all__}
     names = request.getfixturevalue("doctest_namespace")
-    names.update(public, keras=keras, np=np, tfattn=tfattn)
+    names.update(public, exercises=exercises, keras=keras, np=np, tfattn=tfattn)
     from tests.helpers import searches
 
     compiled = {"data", "training"} & {*request.node.path.parts}
