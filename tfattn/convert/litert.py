@@ -26,16 +26,15 @@ def to_litert(model: Transformer, path: str | os.PathLike[str]) -> None:
     returns one more. The memory is constant. A beam search gathers rows of keys and values, and
     repeats the memory.
 
-    Supported: float32 Transformers whose cached keys do not change, with layers that LiteRT's
-    built-in operations can compute. Weights stay float32.
+    Supported: float32 Transformers with layers that LiteRT's built-in operations can compute.
+    Weights stay float32.
 
     Args:
         model: a built `Transformer`.
         path: of the file, which ends with ".tflite"; an old file is replaced as a whole.
     Raises:
         ValueError: another class; a model that is not built, is quantized, or does not compute in
-            float32; a scaling of rotary positions that changes cached keys, such as
-            `scalings.dynamic`; another file extension; a backend other than TensorFlow.
+            float32; another file extension; a backend other than TensorFlow.
         FileNotFoundError: the folder of `path` does not exist.
     Example:
         >>> import os, tempfile

@@ -26,7 +26,7 @@ def to_onnx(
     after each step. The memory is constant. A beam search gathers rows of keys and values, and
     repeats the memory.
 
-    Supported: float32 Transformers whose cached keys do not change, with layers that ONNX supports.
+    Supported: float32 Transformers with layers that ONNX supports.
 
     Args:
         model: a built `Transformer`.
@@ -35,7 +35,6 @@ def to_onnx(
         folder: path of a new or empty folder.
     Raises:
         ValueError: another class; a model that is not built, or does not compute in float32;
-            a scaling of rotary positions that changes cached keys, such as `scalings.dynamic`;
             vocabularies of other sizes; a folder that is not empty; a backend other than
             TensorFlow.
         ImportError: tf2onnx is not installed.
