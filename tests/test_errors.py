@@ -321,7 +321,12 @@ def test_name_that_an_argument_has_elsewhere_is_answered_by_its_name_here():
         def __init__(self, intermediate_dim, **kwargs):
             super().__init__(hidden_dim=intermediate_dim, **kwargs)
 
-    assert Own(num_heads=2, intermediate_dim=7).hidden_dim == 7
+        def call(self, inputs, mask=None, **options):
+            return super().call(inputs, mask=mask, attention_mask=options["attn_mask"])
+
+    layer = Own(num_heads=1, intermediate_dim=7)
+    assert layer.hidden_dim == 7
+    assert layer(QUERY, attn_mask=np.ones((3, 3), bool)).shape == QUERY.shape
 
 
 # Layers, whom the message names, and which argument.

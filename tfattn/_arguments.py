@@ -1,5 +1,6 @@
 """The arguments of constructors."""
 
+import functools
 import inspect
 from collections.abc import Callable, Collection
 from typing import Any
@@ -76,10 +77,12 @@ def refuse_other_names(who: str, given: dict[str, Any], taken: Collection[str]) 
                 _checks.fail(who, name, expected, getattr(given[name], "shape", given[name]))
 
 
-def constructor_names(cls: type) -> set[str]:
+@functools.cache
+def constructor_names(cls: type) -> frozenset[str]:
     """The names of a constructor's arguments, and of its base classes'."""
     bases = [base for base in cls.__mro__[:-1] if "__init__" in vars(base)]
-    return {name for base in bases for name in inspect.signature(vars(base)["__init__"]).parameters}
+    signatures = [inspect.signature(vars(base)["__init__"]) for base in bases]
+    return frozenset(name for signature in signatures for name in signature.parameters)
 
 
 def written(instance: object, name: str, shown: Callable[[Any], str] = repr) -> str:
@@ -87,12 +90,13 @@ def written(instance: object, name: str, shown: Callable[[Any], str] = repr) -> 
     defaults, as `shown`.
     """
     arguments: list[str] = []
-    for argument, parameter in inspect.signature(type(instance)).parameters.items():
+    parameters = inspect.signature(type(instance)).parameters
+    for place, (argument, parameter) in enumerate(parameters.items()):
         value = getattr(instance, argument, parameter.default)
         if parameter.kind in _PASSED_ON or value is parameter.default:
             continue
         if type(value) is not type(parameter.default) or value != parameter.default:
-            prefix = f"{argument}=" if arguments else ""
+            prefix = f"{argument}=" if place else ""
             arguments.append(prefix + shown(value))
     return f"{name}({', '.join(arguments)})"
 

@@ -135,6 +135,12 @@ def test_mask_repr_reads_like_its_code():
             self.kept = size
 
     assert repr(Own(name="it")) == "Own()"
+
+    class Two(masks.causal):
+        def __init__(self, hidden, shown):
+            self.shown = shown
+
+    assert repr(Two(1, 2)) == "Two(shown=2)"
     assert "masks.explicit(<bool, (None, 7)>)" in repr(
         masks.explicit(keras.Input((7,), dtype="bool"))
     )

@@ -142,6 +142,8 @@ def test_normalizer_compiled_call_keeps_nan(name, jit):
 
     output = compiled(call, jit)(as_tensor([[[1.0], [np.nan], [1.0]]], "float32"))
     np.testing.assert_array_equal(numpy(output).ravel(), [1.0, np.nan, np.nan])
+    scores = as_tensor([[1.0, np.nan, 2.0, 0.0]], "float32")
+    assert np.isnan(numpy(compiled(FUNCTIONS[name][0], jit)(scores))).any()
 
 
 @pytest.mark.tensorflow

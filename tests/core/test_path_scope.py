@@ -172,7 +172,7 @@ class _SelfAttention(keras.layers.Layer):
 @pytest.mark.tensorflow
 @pytest.mark.parametrize(
     "format, wanted",
-    [("onnx", None), ("onnx", "streamed"), ("litert", None), ("tf_saved_model", None)],
+    [("onnx", None), ("litert", "dense"), ("tf_saved_model", None), ("tf_saved_model", "streamed")],
 )
 def test_path_scope_of_export_is_one_path_by_format(format, wanted, monkeypatch):
     seen = {}
@@ -192,6 +192,10 @@ def test_path_scope_of_export_is_one_path_by_format(format, wanted, monkeypatch)
     assert {path for path, _ in seen.values()} == {expected}
     [ids] = seen[type(language_model)][1]
     assert (ids.shape, ids.dtype, ids.name) == ((None, None), "int32", "ids")
+    with tfattn.attention_path("streamed"):
+        for model in (plain, language_model):
+            with pytest.raises(ValueError, match="^export: `format` must be .*format='onnx'$"):
+                model.export("file", "onnx")
 
 
 @pytest.mark.parametrize(

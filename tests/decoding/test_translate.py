@@ -125,6 +125,8 @@ def test_unknown_words_are_those_of_the_vocabularys_own_tokenizer():
         (ENGLISH, "one two", []),
         (characters, "我 喜欢 猫", ["喜", "欢"]),
         (parts, "ab ☃b b ☃☃", ["☃b", "☃☃"]),
+        (ENGLISH, "<unk> one six", ["six"]),
+        (ENGLISH, "one <unk>", []),
         (data.Vocabulary(["Ann", "&apos;s"], data.Moses("en")), "Ann's hat", ["hat"]),
     ):
         ids = vocabulary.encode(sentence)

@@ -203,7 +203,7 @@ REFUSED = [
     (
         fit(Table()),
         "x",
-        f"{REAL} (`KernelRegressor` takes data frames with categories and words)",
+        f"{REAL} (`tfattn.kernel_regression.KernelRegressor` takes data frames)",
         "Table",
     ),
     (

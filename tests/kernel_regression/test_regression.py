@@ -318,16 +318,20 @@ def test_regression_with_a_width_of_zero_equals_a_fit_of_each_category(name):
     x, y, weight = rng.normal(size=(40, 2)), rng.normal(size=40), rng.uniform(0.1, 2, 40)
     category = rng.integers(0, 3, 40)
     queries, asked = 3 * rng.normal(size=(17, 2)), rng.integers(0, 3, 17)
-    for degree, empty, h in [(0, "nearest", 0.02), (0, "nan", 0.3), (1, "nearest", 1.5)]:
+    cases = [(0, "nearest", 0.02), (0, "nan", 0.3), (0, "mean", 0.1), (1, "nearest", 1.5)]
+    for degree, empty, h in cases:
         given = {"degree": degree, "empty": empty}
         model = KernelRegression(name, bandwidth=[h, h, 0.0], categorical=[2], **given)
         model.fit(np.column_stack([x, category]), y, sample_weight=weight)
         found = model.predict(np.column_stack([queries, asked]))
+        others = model.leave_one_out().predictions
         for one in range(3):
             own, here = category == one, asked == one
             alone = KernelRegression(name, bandwidth=[h, h], **given)
             alone.fit(x[own], y[own], sample_weight=weight[own])
             np.testing.assert_allclose(found[here], alone.predict(queries[here]), rtol=1e-7)
+            left_out = alone.leave_one_out().predictions
+            np.testing.assert_allclose(others[own], left_out, rtol=1e-7)
 
 
 def test_regression_with_a_tiny_width_is_no_nearer_to_other_categories():

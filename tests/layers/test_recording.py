@@ -52,7 +52,8 @@ def test_attention_weights_outside_of_the_call_are_not_collected():
 
 def test_attention_weights_without_attention_name_what_is_missing():
     model = keras.Sequential([keras.layers.Dense(3)])
-    with pytest.raises(ValueError, match="`model` must hold attention layers of this package"):
+    said = r"`model` must hold attention layers of this package or of Keras\. Received: model="
+    with pytest.raises(ValueError, match=said):
         tfattn.attention_weights(model, draw(2, 3, 5))
 
 

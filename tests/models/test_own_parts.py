@@ -187,14 +187,33 @@ def test_file_of_more_weights_than_model_is_refused(tmp_path):
     model_in_folder(tmp_path)
     smaller = tfattn.CausalLM(V, num_layers=1, width=8, num_heads=2, hidden_dim=HIDDEN)
     smaller.build_for_any()
-    refused = (
-        "CausalLM: `file` must have 17 weights, as this layer has. Received: file='33 weights'"
-    )
+    refused = "CausalLM: `number_of_weights` must be 33, as in the file, .* number_of_weights=17"
     with pytest.raises(ValueError, match=refused):
         smaller.load_weights(tmp_path / "model.weights.h5")
     path = with_config(tmp_path, lambda config: config["config"].update(num_layers=1))
-    with pytest.raises(ValueError, match=f"^{refused}$"):
+    with pytest.raises(ValueError, match=refused):
         keras.saving.load_model(path)
+
+
+@keras.saving.register_keras_serializable("tests")
+class LateDense(Block):
+    """A block with a layer that its first call builds."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.extra = keras.layers.Dense(WIDTH)
+
+    def call(self, inputs, mask=None):
+        return self.extra(super().call(inputs, mask=mask))
+
+
+def test_file_of_layer_whose_call_builds_a_sublayer_loads(tmp_path):
+    model = keras.Sequential([LateDense(num_heads=2, hidden_dim=HIDDEN)])
+    x = np.ones((1, 4, WIDTH), "float32")
+    wanted = model(x)
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(again(x), wanted)
 
 
 @pytest.mark.slow

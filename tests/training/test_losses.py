@@ -149,6 +149,16 @@ def test_loss_ids_with_fraction_are_refused_and_whole_floats_are_ids():
                     who()(given, logits)
 
 
+def test_loss_ids_with_fraction_in_a_graph_are_ids_outside():
+    ids, logits = draw()
+    wrong = np.where(ids == ids[1, 1], 2.7, ids)
+    for who in (tfattn.MaskedCrossentropy(), tfattn.MaskedCrossentropy(reduction="none")):
+        found = compiled(who)(as_tensor(wrong, "float32"), as_tensor(logits))
+        outside = who(np.where(ids == ids[1, 1], -1, ids), logits)
+        np.testing.assert_array_equal(numpy(found), numpy(outside))
+        assert np.isnan(numpy(found)).any()
+
+
 @pytest.mark.parametrize("who", [tfattn.MaskedCrossentropy, tfattn.MaskedAccuracy])
 def test_losses_and_metrics_shapes_that_do_not_fit_the_ids_are_refused(who):
     ids, logits = draw()

@@ -118,6 +118,13 @@ def other_words(folder):
     data.Vocabulary(["c", "b"]).save(folder.vocabulary_files[1])
 
 
+def of_a_later_zip(folder):
+    content = bytearray(folder.model.read_bytes())
+    content[content.index(b"PK\1\2") + 6] = 99  # the version that is needed to extract
+    folder.model.write_bytes(content)
+    forget(folder)
+
+
 def words_of_another_size(folder):
     data.Vocabulary(["a", "b", "c"]).save(folder.vocabulary_files[1])
     forget(folder)
@@ -130,6 +137,7 @@ def no_vocabulary(folder):
 RUN = {
     changed_byte: r"model\.keras was damaged or replaced after its training",
     cut_off: r"model\.keras cannot be loaded as a model",
+    of_a_later_zip: r"model\.keras cannot be loaded as a model",
     no_translator: r"model\.keras contains a Sequential, which does not translate",
     other_words: "the vocabularies in .* are not the vocabularies of its model",
     words_of_another_size: r"model\.keras expects vocabularies of \d+ and \d+ entries",

@@ -1,5 +1,6 @@
 """The base of masks and biases: functions that are evaluated on any rectangle of the pairs."""
 
+import math
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, TypeVar
 
@@ -79,8 +80,9 @@ def _shown(value: Any) -> str:
     """Dtype and shape of an array with many numbers, or none yet."""
     if not hasattr(value, "shape"):
         return repr(value)
-    numbers = pairs.known(value)
-    if numbers is None or numbers.size > 12:
+    is_short = None not in value.shape and math.prod(value.shape) <= 12
+    numbers = pairs.known(value) if is_short else None
+    if numbers is None:
         return f"<{keras.backend.standardize_dtype(value.dtype)}, {tuple(value.shape)}>"
     return repr(numbers.tolist())
 

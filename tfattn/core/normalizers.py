@@ -47,9 +47,9 @@ def sparsemax(scores: Any, visible: Any = None) -> Tensor:
     scores, visible, dtype = _wide("normalizers.sparsemax", scores, visible)
     if scores.shape[-1] == 0:  # no key: the operations below would have no gradient
         return ops.cast(scores, dtype)
-    # A key 2 below the greatest has no weight.
-    scores = ops.maximum(softmax.shifted(scores, visible)[0], -2.0)
-    scores = ops.where(visible, scores, -2.0)
+    scores = ops.where(visible, softmax.shifted(scores, visible)[0], -2.0)
+    has_nan = ops.any(ops.isnan(scores), axis=-1, keepdims=True)  # which XLA's maximum drops
+    scores = ops.maximum(scores, -2.0)  # a key 2 below the greatest has no weight
     ordered = -ops.sort(-scores, axis=-1)
     count = ops.cast(ops.arange(1, ops.shape(scores)[-1] + 1), scores.dtype)
     inside = 1 + count * ordered > ops.cumsum(ordered, axis=-1)
@@ -57,7 +57,7 @@ def sparsemax(scores: Any, visible: Any = None) -> Tensor:
     number = ops.sum(ops.cast(inside, scores.dtype), axis=-1, keepdims=True)
     weights = ops.maximum(scores - (total - 1) / number, 0.0)
     weights = weights * ops.cast(ops.any(visible, axis=-1, keepdims=True), weights.dtype)
-    return ops.cast(weights, dtype)
+    return ops.cast(ops.where(has_nan, float("nan"), weights), dtype)
 
 
 def top_k(k: int) -> Callable[..., Tensor]:

@@ -197,7 +197,8 @@ def _hypotheses(
 
 
 def unknown_words(vocabulary: Any, sentence: str, ids: Sequence[int]) -> list[str]:
-    """The distinct words of a sentence that a vocabulary reads as unknown, from its `ids`.
+    """The distinct words of a sentence that a vocabulary reads as unknown, from its `ids`, without
+    the unknown token itself.
 
     Words are those of the vocabulary's `tokenizer`, else those between spaces.
     """
@@ -217,7 +218,7 @@ def unknown_words(vocabulary: Any, sentence: str, ids: Sequence[int]) -> list[st
         found = [word for word, i in zip(words, ids, strict=True) if i == unknown]
     else:
         found = list(filter(is_unknown, words))
-    return list(dict.fromkeys(found)) or [sentence]
+    return [word for word in dict.fromkeys(found or [sentence]) if word != "<unk>"]
 
 
 def listed(unknown: Mapping[str, Sequence[str]]) -> str:

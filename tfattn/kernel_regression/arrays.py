@@ -23,7 +23,7 @@ def table(who: str, argument: str, value: ArrayLike, names: Sequence[str] | None
         shown += f" of {value.dtype}" if hasattr(value, "dtype") else ""
         expected = "be an array of real numbers"
         if hasattr(value, "columns"):
-            expected += " (`KernelRegressor` takes data frames with categories and words)"
+            expected += " (`tfattn.kernel_regression.KernelRegressor` takes data frames)"
         elif not isinstance(value, np.ndarray | list | tuple):
             expected += " (read a tf.data pipeline or a generator first)"
         raise ValueError(

@@ -126,14 +126,9 @@ def _fits(
     for tile in tiles(kernel, metric, points, queries, rows, slopes, nearest):
         fit = fit_tile(tile, points, queries, degree)
         if not nearest and tile.empty.any():
-            fit.value[tile.empty] = _mean_of_others(points, rows[tile.rows][tile.empty])
+            left = rows[tile.rows][tile.empty]
+            fit.value[tile.empty] = points.mean(metric, points.places.take(left).hot, left)
         yield tile, fit
-
-
-def _mean_of_others(points: Points, rows: Array) -> Array:
-    weight = points.weights[:, None]
-    others = weight.sum() - weight[rows]
-    return (np.sum(weight * points.y, axis=0) - weight[rows] * points.y[rows]) / others
 
 
 def _squared_differences(pair: Array, query: Array, key: Array, far: bool) -> Array:

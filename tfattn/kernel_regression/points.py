@@ -78,9 +78,33 @@ class Points:
         ratio = 0.0 if self.weight is None else np.ptp(np.log(self.weight))
         return float(ratio - np.log(least))
 
-    def mean(self) -> Array:
-        """`(V,)`, the weighted mean of y."""
-        return np.average(self.y, axis=0, weights=self.weight)
+    def in_category(
+        self, metric: Metric, hot: Array | None, keys: slice = slice(None)
+    ) -> Array | None:
+        """`(r, k)` bool, whether points are of the categories of queries `hot` in the columns where
+        λ is 0; None without such a column. For a query of an unknown category all are.
+        """
+        parting = np.repeat(metric.widths == 0.0, self.counts)
+        if hot is None or self.places.hot is None or not parting.any():
+            return None
+        hot = hot * parting
+        return hot @ self.places.hot[keys].T >= hot.sum(axis=1, keepdims=True)
+
+    def mean(self, metric: Metric, hot: Array | None, left: Array | None = None) -> Array:
+        """`(r, V)` or `(1, V)`, the weighted mean of y: for each query `hot` that of `in_category`,
+        or of all if these are none; without each query's own point, `left` `(r,)`.
+        """
+        weight = self.weights[:, None]
+        weighted, same = weight * self.y, self.in_category(metric, hot)
+        total, sums = weight.sum(axis=0, keepdims=True), weighted.sum(axis=0, keepdims=True)
+        if left is not None:
+            total, sums = total - weight[left], sums - weighted[left]
+        if same is None:
+            return sums / total
+        if left is not None:
+            same[np.arange(len(left)), left] = False
+        within = same @ weight
+        return np.where(within > 0, same @ weighted, sums) / np.where(within > 0, within, total)
 
 
 def one_hot(codes: Array, counts: Array) -> Array | None:

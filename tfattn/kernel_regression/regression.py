@@ -94,7 +94,8 @@ class KernelRegression:
         degree: 0, a local constant; 1, a local line, which has less bias at the boundary.
         categorical: indices of the columns of x that contain categories, as numbers; each once.
         empty: the prediction for a query without a point in a compact kernel's support: "nearest",
-            the value of the nearest point; "mean", the mean of all; or "nan".
+            the value of the nearest point; "mean", the mean of all, or of its category where λ is
+            0; or "nan".
         leave_out: "point", or "place": leave out all points with the same x while choosing, since
             repeated rows would predict one another.
         sample: int, from how many points, drawn at random but always the same, `fit` chooses the
@@ -303,7 +304,7 @@ class KernelRegression:
         residuals, rows = points.y - value, np.arange(len(points))
         weight = points.weights[:, None] / points.weights.sum() / points.y.shape[1]
         error = float(np.sum(weight * residuals**2))
-        spread = float(np.sum(weight * (points.y - points.mean()) ** 2))
+        spread = float(np.sum(weight * (points.y - points.mean(self.chosen, None)) ** 2))
         back = np.argsort(points.order)
         return LeaveOneOut(
             self._shaped(self._clipped(self._in_units(value), points.places, rows)[back]),

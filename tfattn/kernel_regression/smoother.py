@@ -53,8 +53,10 @@ class Smoother:
         """The fits of `tiles`; `empty` decides those of queries without neighbors."""
         for tile in self.tiles(queries, left, slopes):
             fit = fit_tile(tile, self.points, queries, self.degree)
-            if self.empty != "nearest" and tile.empty.any():
-                fit.value[tile.empty] = np.nan if self.empty == "nan" else self.points.mean()
+            if self.empty == "nan":
+                fit.value[tile.empty] = np.nan
+            elif self.empty == "mean" and tile.empty.any():
+                fit.value[tile.empty] = self._mean(queries, tile, tile.empty, left)
             yield tile, fit
 
     def tiles(
@@ -160,8 +162,16 @@ class Smoother:
             squares[tile.rows] = np.square(weights).sum(axis=1, keepdims=True)
             shares = np.square(tile.share).sum(axis=1, keepdims=True)
             np.divide(1.0, shares, where=shares > 0, out=neighbors[tile.rows])
-            value[tile.rows][squares[tile.rows, 0] == 0] = points.mean()
+            without = squares[tile.rows, 0] == 0
+            if without.any():
+                value[tile.rows][without] = self._mean(queries, tile, without, left)
         return value, squares, neighbors
+
+    def _mean(self, queries: Queries, tile: Tile, chosen: Array, left: Array | None) -> Array:
+        """The mean of y for the chosen queries of a tile."""
+        rows = np.arange(len(queries))[tile.rows][chosen]
+        own = None if left is None else left[rows]
+        return self.points.mean(self.metric, queries.take(rows).hot, own)
 
 
 def _slope_of_constant(tile: Tile, points: Points, fit: LocalFit) -> Array:

@@ -66,7 +66,10 @@ def tiles(
         squared = squares(rows, keys)
         if left_out is not None:
             squared[np.arange(len(squared)), left_out[rows] - keys.start] = np.inf
-        _part(squared, metric, points, queries, rows, keys)
+        hot = None if queries.hot is None else queries.hot[rows]
+        same = points.in_category(metric, hot, keys)
+        if same is not None:
+            squared[~same] = np.inf
         logs = _category_logs(metric, points, queries, rows, keys)
         share, slope, empty = shares(kernel, squared, logs, points, keys, slopes, nearest)
         return Tile(rows, keys, share, slope, empty, query_u[rows], key_u[keys])
@@ -137,19 +140,6 @@ class Squares:
             difference = np.subtract.outer(query[:, column], key[:, column])
             squared += np.square(difference, out=difference)
         return squared
-
-
-def _part(
-    squared: Array, metric: Metric, points: Points, queries: Queries, rows: slice, keys: slice
-) -> None:
-    """Moves keys of other categories infinitely far away where λ is 0. A query of an unknown
-    category has all keys: its other columns decide.
-    """
-    parting = np.repeat(metric.widths == 0.0, points.counts)
-    if queries.hot is None or points.places.hot is None or not parting.any():
-        return
-    hot = queries.hot[rows] * parting
-    squared[hot @ points.places.hot[keys].T < hot.sum(axis=1, keepdims=True)] = np.inf
 
 
 def _category_logs(

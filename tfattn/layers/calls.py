@@ -60,7 +60,8 @@ class CheckedCall(RestoredParts, Configured):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         parameters = _parameters(type(self))  # type: ignore[arg-type]
-        if unknown := {name: value for name, value in kwargs.items() if name not in parameters}:
+        unknown = {name: value for name, value in kwargs.items() if name not in parameters}
+        if unknown and not _takes_any_name(type(self)):  # type: ignore[arg-type]
             refuse_other_names(type(self).__name__, unknown, parameters)
         self._check_call({**dict(zip(parameters, args, strict=False)), **kwargs})
         if self.takes_ids:
@@ -142,3 +143,10 @@ def _parameters(cls: type[Any]) -> dict[str, Any]:
     """The names of a call's arguments, in order, with their defaults."""
     parameters = list(inspect.signature(cls.call).parameters.values())[1:]
     return {parameter.name: parameter.default for parameter in parameters}
+
+
+@functools.cache
+def _takes_any_name(cls: type[Any]) -> bool:
+    """Whether a subclass's `call` has `**options`."""
+    parameters = inspect.signature(cls.call).parameters.values()
+    return any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)

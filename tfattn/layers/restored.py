@@ -56,6 +56,7 @@ class RestoredParts:
         self._trainable_parts = tuple(trainable_parts.items())
         self._made_frozen = not self.trainable  # sublayers made later are frozen too
         self._quantized_parts = tuple(quantized_parts)
+        self._number_in_config: int | None = None
 
     def get_config(self) -> dict[str, Any]:
         config, flags = super().get_config(), dict(self._trainable_parts)  # type: ignore[misc]
@@ -84,8 +85,11 @@ class RestoredParts:
             _quantize(_sublayers(self), json.loads(bytes(np.asarray(store[_ENTRY]))))
         own = {name: store[name] for name in store.keys() if name not in (_ENTRY, _NUMBER)}
         super().load_own_variables(own)  # type: ignore[misc]
-        if _NUMBER in store.keys():
-            self._check_number(int(np.asarray(store[_NUMBER])))
+        numbers = [self._number_in_config] if self._number_in_config is not None else []
+        numbers += [int(np.asarray(store[_NUMBER]))] if _NUMBER in store.keys() else []
+        for number in numbers:
+            self._check_number(number)
+        self._number_in_config = None
 
     def get_build_config(self) -> dict[str, Any] | None:
         config = super().get_build_config()  # type: ignore[misc]
@@ -95,10 +99,9 @@ class RestoredParts:
 
     def build_from_config(self, config: dict[str, Any]) -> None:
         config = dict(config or {})
-        number = config.pop(_NUMBER, None)
+        # Compared when weights are read: a subclass may have sublayers that its first call builds.
+        self._number_in_config = config.pop(_NUMBER, None)
         super().build_from_config(config)  # type: ignore[misc]
-        if number is not None:
-            self._check_number(number)
 
     def _has_other_weights(self) -> bool:
         """Whether quantization or LoRA changed the number of weights."""
@@ -110,8 +113,8 @@ class RestoredParts:
     def _check_number(self, number: int) -> None:
         """Raises if a file has another number of weights: Keras ignores those without a layer."""
         if self.built and number != len(self.weights) and not self._has_other_weights():
-            expected = f"have {len(self.weights)} weights, as this layer has"
-            _checks.fail(type(self).__name__, "file", expected, f"{number} weights")
+            expected = f"be {number}, as in the file, for the layer to be read whole"
+            _checks.fail(type(self).__name__, _NUMBER, expected, len(self.weights))
 
     def _freeze_parts(self, before: Collection[int]) -> None:
         """Freezes new sublayers of a frozen layer; Keras freezes only existing sublayers.

@@ -11,7 +11,7 @@ from tfattn.core import pairs
 
 
 def whole_ids(who: str, argument: str, ids: Any) -> Any:
-    """Ids as integers; floats that are known to have a fraction raise.
+    """Ids as integers; a float with a fraction raises, or in a graph becomes −1, as ids outside.
 
     In mixed precision Keras would cast floats to float16 or bfloat16, which rounds 257 to 256.
     """
@@ -21,6 +21,8 @@ def whole_ids(who: str, argument: str, ids: Any) -> Any:
     numbers = pairs.known(ids)
     if numbers is not None:
         _checks.whole(who, argument, numbers)
+    else:
+        ids = ops.where(ids == ops.round(ids), ids, -1)
     return ops.cast(ids, "int32")
 
 

@@ -90,9 +90,10 @@ class ValidationBleu(keras.callbacks.Callback):
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         first = not self.model.history.history.get(self.name)
         last = epoch + 1 == self.params.get("epochs")
-        logs[self.name] = math.nan
         if first or last or (epoch + 1) % self.every == 0:
             logs[self.name] = corpus_bleu(self.translate(self.model, self.sources), self.references)
+        else:
+            logs[self.name] = math.nan
 
 
 def _check_count(

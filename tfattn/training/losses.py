@@ -51,8 +51,8 @@ class MaskedCrossentropy(keras.losses.Loss):
         the loss is the mean of the replicas' means, and with `gradient_accumulation_steps=N` an
         update uses the mean of N means. For the mean over all tokens take `reduction="sum"`; with
         SGD also divide the learning rate by the number of tokens per update, and multiply it by N
-        if gradients are accumulated. An id that is neither padding nor in the vocabulary has a loss
-        of NaN and no gradient.
+        if gradients are accumulated. An id that is neither padding nor in the vocabulary, or not a
+        whole number, has a loss of NaN and no gradient.
     Raises:
         ValueError: `label_smoothing` is not in [0, 1); `reduction` is unknown; shapes do not fit;
             outside of a graph, an id has a fraction.
@@ -274,11 +274,13 @@ def tensor_of(who: str, argument: str, value: Any, letters: str) -> Tensor:
 
 
 def ids_of(who: str, y_true: Any) -> Tensor:
-    """Converts `y_true` to a tensor; floats that are known to have a fraction raise."""
+    """Converts `y_true` to a tensor; a float with a fraction raises, or in a graph becomes −1."""
     tensor = tensor_of(who, "y_true", y_true, "(B, T)")
     if "float" in keras.backend.standardize_dtype(tensor.dtype):
-        with contextlib.suppress(*_checks.SYMBOLIC[keras.backend.backend()]):
+        try:
             _checks.whole(who, "y_true", np.asarray(tensor))
+        except _checks.SYMBOLIC[keras.backend.backend()]:
+            tensor = ops.where(tensor == ops.round(tensor), tensor, -1)
     return tensor
 
 

@@ -21,7 +21,16 @@ from tfattn.training.integrity import has_checksum, lock
 from tfattn.translator.corpus import Vocabulary
 
 # Errors of Keras and of its file formats for a damaged file, or one of classes that are missing.
-_UNREADABLE = (EOFError, KeyError, OSError, TypeError, ValueError, zipfile.BadZipFile, zlib.error)
+_UNREADABLE = (
+    EOFError,
+    KeyError,
+    NotImplementedError,
+    OSError,
+    TypeError,
+    ValueError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
 
 
 class Folder:

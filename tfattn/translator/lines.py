@@ -53,10 +53,17 @@ class UnknownWords:
         vocabulary: the vocabulary of the lines.
         raw: whether the lines were tokenized.
         typed: whether the lines come from a terminal.
+        name: of the vocabulary, where there are two.
     """
 
-    def __init__(self, vocabulary: Vocabulary, raw: bool = False, typed: bool = False):
-        self.vocabulary, self.raw, self.typed = vocabulary, raw, typed
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        raw: bool = False,
+        typed: bool = False,
+        name: str = "vocabulary",
+    ):
+        self.vocabulary, self.raw, self.typed, self.name = vocabulary, raw, typed, name
         self._found: dict[str, list[str]] = {}
         self._told: set[str] = set()
         self._lines = 0
@@ -77,7 +84,7 @@ class UnknownWords:
         """Names the words that were found since the last note."""
         words = {word for each in self._found.values() for word in each}
         if words:
-            said = f"the vocabulary lacks words, which are read as <unk>: {listed(self._found)}"
+            said = f"the {self.name} lacks words, which are read as <unk>: {listed(self._found)}"
             print(f"note: {said}{self._hint(words)}", file=sys.stderr)
         self._told |= words
         self._found = {}

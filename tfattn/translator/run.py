@@ -239,7 +239,8 @@ class _Log(keras.callbacks.Callback):
             print(f"{batch + 1}/{steps} - {now - self.began:.0f}s{numbers}", flush=True)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        self.model.stop_training = epoch + 1 == self.epochs
+        if epoch + 1 == self.epochs:
+            self.model.stop_training = True
         if math.isnan(logs["val_bleu"]):
             del logs["val_bleu"]
 

@@ -32,10 +32,10 @@ def score_pairs(options: argparse.Namespace) -> None:
                 raise ValueError(f"line {number} of {options.pairs} must {expected}")
             pairs.append((pair[0], pair[1]))
     model, (source, target) = load_ensemble(options.ensemble or options.out)
-    for sentences, vocabulary in zip(zip(*pairs, strict=True), (source, target), strict=False):
-        with lines.UnknownWords(vocabulary, raw=True) as unknown:
-            for sentence in sentences:
-                unknown.add(sentence)
+    for side, (name, vocabulary) in enumerate((("source", source), ("target", target))):
+        with lines.UnknownWords(vocabulary, raw=True, name=f"{name} vocabulary") as unknown:
+            for pair in pairs:
+                unknown.add(pair[side])
     try:
         with translating.without_warnings():
             found = decoding.log_probabilities(model, pairs, source, target)

@@ -79,10 +79,13 @@ def wanted() -> str | None:
 
 
 def of_format(format: str) -> "_Scope":
-    """The scope of an export: a SavedModel may hold both paths, other formats the dense path unless
-    an open scope sets another.
-    """
-    return attention_path(wanted() or (None if format == "tf_saved_model" else "dense"))
+    """The scope of an export: a SavedModel may hold both paths, other formats the dense path."""
+    if format == "tf_saved_model":
+        return attention_path(wanted())
+    if wanted() == "streamed":
+        expected = "be \"tf_saved_model\" in the scope of the streamed path, for its loops"
+        _checks.fail("export", "format", expected, format)
+    return attention_path("dense")
 
 
 @contextlib.contextmanager

@@ -14,6 +14,7 @@ import numpy as np
 from tfattn import _checks
 from tfattn.layers.attention import recording
 from tfattn.layers.attention.base import AttentionLayer
+from tfattn.layers.attention.scores import Score
 
 # Keras's layers that return their weights on request, and their attributes to reset meanwhile.
 REQUESTED = (
@@ -66,8 +67,10 @@ def attention_weights(model: keras.layers.Layer, *inputs: Any, **kwargs: Any) ->
             model(*inputs, **kwargs)
     hidden = ", ".join(f"{x.path or x.name} ({type(x).__name__})" for x in _hidden(model, weights))
     if not weights:
-        expected = "hold attention layers of this package or of Keras, and run them eagerly "
-        expected += "(a `call` under tf.function hides them)"
+        expected = "hold attention layers of this package or of Keras"
+        kinds = (AttentionLayer, Score, *REQUESTED)
+        if hidden or any(isinstance(layer, kinds) for layer in model._flatten_layers()):
+            expected += ", and run them eagerly (a `call` under tf.function hides them)"
         if hidden:
             expected += f"; these layers hide their weights: {hidden}"
         _checks.fail("attention_weights", "model", expected, model)
