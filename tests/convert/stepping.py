@@ -22,7 +22,6 @@ def within(norm_first=True, **options):
 
 
 PLAIN = tfattn.TransformerEncoderBlock(num_heads=3, hidden_dim=7)
-NOTHING_ADDED = {"positions": keras.layers.Identity()}
 MODELS = {
     "two shared layers, learned and rotary positions, one key head": {
         "block": within(

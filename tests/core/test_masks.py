@@ -33,7 +33,6 @@ def spread(mask, queries=T, keys=S):
     return np.broadcast_to(mask, (B, H, queries, keys))
 
 
-DRAWN = np.random.default_rng(0)
 PACKED = np.array([[0, 0, 1, 1, 2], [3, 3, 3, 3, 4]])
 PACKED_KEYS = np.array([[0, 0, 0, 1, 1, 1, 2], [2, 3, 3, 3, 3, 4, 4]])
 

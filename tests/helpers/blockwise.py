@@ -49,10 +49,6 @@ def _lengths(rng, b, h, t, s):
     return [rng.integers(0, s + 1, b)]
 
 
-def _plan(rng, t, s):
-    return rng.random((-(-t // 2), -(-s // 2))) < 0.3
-
-
 MASKS = {
     "none": MaskKind(lambda: None),
     "causal": MaskKind(masks.causal),

@@ -14,9 +14,6 @@ from matplotlib.text import Text
 from tfattn import masks, plot
 
 WORDS = ["the", "small", "cat", "sleeps", "."]
-LETTERS = ["<pad>", "</s>", "a", "b", "c"]
-X = np.linspace(0.0, 3.0, 7)
-QUERIES = np.linspace(0.0, 3.0, 11)
 
 
 def weights(*shape):

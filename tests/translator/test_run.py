@@ -28,7 +28,7 @@ from tests.translator.command import (
     write_corpus,
     write_weights,
 )
-from tfattn import data, training
+from tfattn import data
 from tfattn.translator import translating
 from tfattn.translator.arguments import parse
 from tfattn.translator.curriculum import KINDS

@@ -226,7 +226,7 @@ def test_score_pairs_are_a_log_probability_each(echoes, tmp_path, monkeypatch, c
     translator("score", "--pairs", "pairs", "--out", "seed0")
     output, error = capsys.readouterr()
     assert output == "-3.5000\n0.0000\n"
-    note = "note: the target vocabulary lacks words, which are read as <unk>: {} (line 1). A model trained"
+    note = "note: the target vocabulary lacks words, which are read as <unk>: {} (line 1). A model"
     assert note.format("'c'") in error and "'b'" not in error
     (tmp_path / "pairs").write_text("a\tb\na b\n", encoding="utf-8")
     assert status("score", "--pairs", "pairs", "--out", "seed0") == 1

@@ -35,7 +35,7 @@ class Start(NamedTuple):
 
     tokens: Tensor  # int32 (B, 1 + L), the begin token, then padding
     limits: Tensor  # int32 (B,), the maximum length of each row; L is the greatest
-    own: dict[str, Tensor]  # the search's own tensors (B, ...), from `Search.start`
+    extra: dict[str, Tensor]  # the search's own tensors (B, ...), from `Search.start`
 
 
 def checked_settings(who: str, ids: Ids, return_state: bool, jit_compile: bool) -> Settings:

@@ -39,7 +39,7 @@ def begin(search: Any, start: Start) -> SearchState:
     batch = ops.shape(start.tokens)[0]
     all_open = ops.zeros((batch,), "bool")
     found = SearchState(
-        start.tokens, all_open, all_open, start.limits, all_open, all_open, start.own
+        start.tokens, all_open, all_open, start.limits, all_open, all_open, start.extra
     )
     if not search.rules:
         return found
@@ -150,14 +150,14 @@ def _choose(
     if prompted is not None:
         continues = _prompted(state, position + 1)
         found = found._replace(prompted=prompted, prompt_continues=continues)
-    token, rows, own = search.choose(logits, position, found, width)
+    token, rows, extra = search.choose(logits, position, found, width)
     found = found.of_rows(rows)
     ended = ops.logical_or(found.ended, ops.logical_or(found.stuck, found.has_nan))
     token = ops.where(ended, search.padding_id, ops.cast(token, "int32"))
     here = ops.arange(ops.shape(found.tokens)[1], dtype="int32") == position + 1
     tokens = ops.where(here, token[:, None], found.tokens)
     ended = ops.logical_or(ended, search.ends(token, position, found))
-    found = found._replace(tokens=tokens, ended=ended, done=ended, extra=own)
+    found = found._replace(tokens=tokens, ended=ended, done=ended, extra=extra)
     found = found._replace(done=search.done(found), prompted=(), prompt_continues=())
     return found, rows
 

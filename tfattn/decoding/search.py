@@ -182,7 +182,7 @@ class Search(Configurable):
         raise NotImplementedError
 
     def done(self, found: SearchState) -> Tensor:
-        """`Found.done`. By default a row is done when it has ended."""
+        """`found.done`. By default a row is done when it has ended."""
         return found.ended
 
     def stuck(self, found: SearchState) -> Tensor:

@@ -162,7 +162,7 @@ def _hypotheses(
     for i, ids in enumerate(sources):
         check_length(who, f"sentences[{i}]", sentences[i], len(ids), longest)
     check_read(who, model, rules)
-    check_rooms(
+    check_lengths_of_prompts(
         who,
         rules,
         [_limit_of(model, ids, source_vocabulary, max_length) for ids in sources],
@@ -334,7 +334,7 @@ def check_read(who: str, model: Any, rules: Sequence[Rule]) -> None:
             _checks.fail(who, "model", f"{expected}, for {type(rule).__name__}", model)
 
 
-def check_rooms(
+def check_lengths_of_prompts(
     who: str, rules: Sequence[Rule], limits: Sequence[int], target_vocabulary: Any
 ) -> None:
     """Raises if a rule needs more tokens than the limit of a sentence."""

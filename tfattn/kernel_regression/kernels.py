@@ -85,15 +85,15 @@ class Kernel:
             return repr(self.name)
         return f"Kernel({self.name!r}, support={self.support})"
 
-    def seen(self, nearest: Array, fall: float) -> Array:
+    def seen(self, nearest: Array, log_ratio: float) -> Array:
         """The distance within which keys have weight: log K is less than that of the nearest key by
-        at most `fall`.
+        at most `log_ratio`.
         """
         if np.isfinite(self.support):
             return np.full(np.shape(nearest), self.support)
         if self.reach is None:
             return np.full(np.shape(nearest), np.inf)
-        return self.reach(nearest, fall)
+        return self.reach(nearest, log_ratio)
 
 
 def _root(s: Array) -> Array:
@@ -164,7 +164,7 @@ _ALL = [
         "gaussian",
         lambda s: -0.5 * s,
         lambda s, k: -0.5 * k,
-        reach=lambda nearest, fall: np.sqrt(np.square(nearest) + 2.0 * fall),
+        reach=lambda nearest, log_ratio: np.sqrt(np.square(nearest) + 2.0 * log_ratio),
         box_sums=True,
     ),
     _boxcar(),
@@ -190,7 +190,7 @@ _ALL = [
         "laplace",
         lambda s: -_root(s),
         lambda s, k: _over_root(-0.5 * k, s),
-        reach=lambda nearest, fall: nearest + fall,
+        reach=lambda nearest, log_ratio: nearest + log_ratio,
         pointed=True,
     ),
     _unbounded(
@@ -198,7 +198,7 @@ _ALL = [
         lambda s: -_root(s) - 2.0 * np.log1p(np.exp(-_root(s))) + 2.0 * np.log(2.0),
         _tanh_slope,
         # −u ≤ log K ≤ −u + 2 log 2.
-        reach=lambda nearest, fall: nearest + fall + 2.0 * np.log(2.0),
+        reach=lambda nearest, log_ratio: nearest + log_ratio + 2.0 * np.log(2.0),
     ),
 ]
 _BY_NAME = {kernel.name: kernel for kernel in _ALL}

@@ -94,7 +94,7 @@ def leave_one_out(
 def few_neighbors(kernel: Kernel, metric: Metric, points: Points) -> Array | None:
     """`(N, V)`, the prediction of each point on a line from few neighbors; None for many."""
     u, rows = points.places.x[:, 0] * metric.scale[0], np.arange(len(points))
-    first, last = windows(kernel, u, u, points.fall(tuned.NEGLIGIBLE), rows, nearest=False)
+    first, last = windows(kernel, u, u, points.log_ratio(tuned.NEGLIGIBLE), rows, nearest=False)
     most = int(max((rows - first).max(), (last - 1 - rows).max()))
     if most > tuned.FEW_KEYS:
         return None
@@ -127,7 +127,7 @@ def _fits(
         fit = fit_tile(tile, points, queries, degree)
         if not nearest and tile.empty.any():
             left = rows[tile.rows][tile.empty]
-            fit.value[tile.empty] = points.mean(metric, points.places.take(left).hot, left)
+            fit.value[tile.empty] = points.mean(metric, points.places.take(left).one_hot, left)
         yield tile, fit
 
 
@@ -143,9 +143,9 @@ def _squared_differences(pair: Array, query: Array, key: Array, far: bool) -> Ar
 
 def _sum_over_differing(points: Points, rows: Array, keys: slice, pair: Array) -> Array:
     """`(K,)`: the sum over pairs that differ in each category."""
-    hot = points.places.hot
-    if hot is None:
+    one_hot = points.places.one_hot
+    if one_hot is None:
         return np.zeros(0)
-    same = np.sum(hot[rows] * (pair @ hot[keys]), axis=0)  # (C,)
+    same = np.sum(one_hot[rows] * (pair @ one_hot[keys]), axis=0)  # (C,)
     first = np.concatenate([[0], np.cumsum(points.counts)[:-1]])
     return pair.sum() - np.add.reduceat(same, first)

@@ -28,7 +28,7 @@ class NearFit(NamedTuple):
 
 def is_faster(points: Points, queries: Queries) -> bool:
     """Whether there are enough pairs for sorting to be faster."""
-    plane = points.places.x.shape[1] > 1 and points.places.hot is None
+    plane = points.places.x.shape[1] > 1 and points.places.one_hot is None
     return plane and len(points) * len(queries) >= tuned.SORTED_PAIRS
 
 

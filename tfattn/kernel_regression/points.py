@@ -33,14 +33,14 @@ class Queries:
     """Places: continuous columns `(N, D)`, and one-hot categories `(N, C)` or None."""
 
     x: Array
-    hot: Array | None
+    one_hot: Array | None
 
     def __len__(self) -> int:
         return len(self.x)
 
     def take(self, rows: Array) -> "Queries":
         """Some of the places."""
-        return Queries(self.x[rows], None if self.hot is None else self.hot[rows])
+        return Queries(self.x[rows], None if self.one_hot is None else self.one_hot[rows])
 
 
 @dataclass(frozen=True)
@@ -65,37 +65,37 @@ class Points:
     @property
     def is_line(self) -> bool:
         """Whether the places are one continuous column, and so sorted."""
-        return self.places.x.shape[1] == 1 and self.places.hot is None
+        return self.places.x.shape[1] == 1 and self.places.one_hot is None
 
     @property
     def weights(self) -> Array:
         return np.ones(len(self)) if self.weight is None else self.weight
 
-    def fall(self, least: float) -> float:
-        """The fall of log K that takes a weight below `least` times another, for any two sample
-        weights.
+    def log_ratio(self, least: float) -> float:
+        """The difference of log K that takes a weight below `least` times another, for any two
+        sample weights.
         """
         ratio = 0.0 if self.weight is None else np.ptp(np.log(self.weight))
         return float(ratio - np.log(least))
 
     def in_category(
-        self, metric: Metric, hot: Array | None, keys: slice = slice(None)
+        self, metric: Metric, one_hot: Array | None, keys: slice = slice(None)
     ) -> Array | None:
-        """`(r, k)` bool, whether points are of the categories of queries `hot` in the columns where
-        λ is 0; None without such a column. For a query of an unknown category all are.
+        """`(r, k)` bool, whether points are of the categories of queries `one_hot` in the columns
+        where λ is 0; None without such a column. For a query of an unknown category all are.
         """
         parting = np.repeat(metric.widths == 0.0, self.counts)
-        if hot is None or self.places.hot is None or not parting.any():
+        if one_hot is None or self.places.one_hot is None or not parting.any():
             return None
-        hot = hot * parting
-        return hot @ self.places.hot[keys].T >= hot.sum(axis=1, keepdims=True)
+        one_hot = one_hot * parting
+        return one_hot @ self.places.one_hot[keys].T >= one_hot.sum(axis=1, keepdims=True)
 
-    def mean(self, metric: Metric, hot: Array | None, left: Array | None = None) -> Array:
-        """`(r, V)` or `(1, V)`, the weighted mean of y: for each query `hot` that of `in_category`,
-        or of all if these are none; without each query's own point, `left` `(r,)`.
+    def mean(self, metric: Metric, one_hot: Array | None, left: Array | None = None) -> Array:
+        """`(r, V)` or `(1, V)`, the weighted mean of y: for each query `one_hot` that of
+        `in_category`, or of all if these are none; without each query's own point, `left` `(r,)`.
         """
         weight = self.weights[:, None]
-        weighted, same = weight * self.y, self.in_category(metric, hot)
+        weighted, same = weight * self.y, self.in_category(metric, one_hot)
         total, sums = weight.sum(axis=0, keepdims=True), weighted.sum(axis=0, keepdims=True)
         if left is not None:
             total, sums = total - weight[left], sums - weighted[left]
@@ -107,7 +107,7 @@ class Points:
         return np.where(within > 0, same @ weighted, sums) / np.where(within > 0, within, total)
 
 
-def one_hot(codes: Array, counts: Array) -> Array | None:
+def encoded(codes: Array, counts: Array) -> Array | None:
     """`(N, K)` int codes as one-hot `(N, sum of counts)`; all zeros for an unknown category, −1."""
     if not len(counts):
         return None
@@ -126,7 +126,7 @@ def sorted_points(x: Array, codes: Array, y: Array, weight: Array | None, counts
         # Above 0, for its logarithm.
         weight = np.maximum(weight / weight.mean(), np.finfo("float64").tiny)
         weight = None if np.all(weight == 1.0) else weight
-    return Points(Queries(x, one_hot(codes, counts)), y, weight, counts, order)
+    return Points(Queries(x, encoded(codes, counts)), y, weight, counts, order)
 
 
 def merged(

@@ -12,8 +12,8 @@ from tfattn import _checks
 from tfattn._arguments import constructor_arguments
 from tfattn._types import ArrayLike
 from tfattn.kernel_regression import arrays, kernels, near
-from tfattn.kernel_regression.frame import Frame
 from tfattn.kernel_regression.points import Metric, Points, Queries, merged, sorted_points
+from tfattn.kernel_regression.scaler import ColumnScaler
 from tfattn.kernel_regression.smoother import Smoother
 from tfattn.kernel_regression.threads import one_blas_thread
 
@@ -206,29 +206,29 @@ class KernelRegression:
         if weight is not None:
             self.kept = np.flatnonzero(weight)
             x, y, weight = x[self.kept], y[self.kept], weight[self.kept]
-        self.frame = Frame.of(x, self._categorical_columns(x))
+        self.scaler = ColumnScaler.of(x, self._categorical_columns(x))
         # One scale for all outputs, so that the error remains the mean of all squares.
         self.y_center = 0.5 * y.min(axis=0) + 0.5 * y.max(axis=0)
         self.y_scale = float((0.5 * y.max(axis=0) - 0.5 * y.min(axis=0)).max()) or 1.0
-        scaled, codes = self.frame.scaled(x), self.frame.codes(x)
+        scaled, codes = self.scaler.scaled(x), self.scaler.codes(x)
         heights = (y - self.y_center) / self.y_scale
-        counts = self.frame.counts
+        counts = self.scaler.counts
         self.points = sorted_points(scaled, codes, heights, weight, counts)
         self.heights = y[self.points.order]
         if self.bandwidth is not None:
-            self.chosen, self.search_errors = self.frame.metric(self._who, self.bandwidth), []
+            self.chosen, self.search_errors = self.scaler.metric(self._who, self.bandwidth), []
             return
         points = self.points
         if self.leave_out == "place":
             points = sorted_points(*merged(scaled, codes, heights, weight), counts)
         if len(points) < 2:
             # A single point determines no bandwidth.
-            self.chosen = Metric(np.ones(len(self.frame.continuous)), 0.5 * (counts - 1) / counts)
+            self.chosen = Metric(np.ones(len(self.scaler.continuous)), 0.5 * (counts - 1) / counts)
             self.search_errors = []
             return
         from tfattn.kernel_regression.bandwidth import choose  # it imports SciPy
 
-        begin = None if start is None else self.frame.metric(self._who, start, "start")
+        begin = None if start is None else self.scaler.metric(self._who, start, "start")
         report = _Report(self._who, self._squared) if self.verbose else None
         nearest = self.empty == "nearest"
         self.chosen, errors = choose(
@@ -243,7 +243,7 @@ class KernelRegression:
         categories; else one per column.
         """
         self._fitted()
-        return self.frame.bandwidth(self.chosen)
+        return self.scaler.bandwidth(self.chosen)
 
     @one_blas_thread
     def predict(self, x: ArrayLike) -> Array:
@@ -262,7 +262,7 @@ class KernelRegression:
         queries, back = self._queries(x)
         slope = self._smoother.slopes(queries)
         # By roots, since the ratio may overflow or underflow where the slope does not.
-        root = np.sqrt(self.y_scale) / np.sqrt(self.frame.spread[:, None])
+        root = np.sqrt(self.y_scale) / np.sqrt(self.scaler.spread[:, None])
         with np.errstate(over="ignore"):
             slope = slope * root * root
         return slope[back][..., 0] if self.is_flat else slope[back]
@@ -378,12 +378,12 @@ class KernelRegression:
         points = self._fitted()
         found = arrays.table(self._who, self._x, x)
         if found.size == 0 and np.ndim(x) < 2:
-            found = np.empty((0, self.frame.width))
+            found = np.empty((0, self.scaler.width))
         x = found
-        if x.shape[1] != self.frame.width:
-            expected = f"have the {self.frame.width} columns of the training points"
+        if x.shape[1] != self.scaler.width:
+            expected = f"have the {self.scaler.width} columns of the training points"
             _checks.fail(self._who, self._x, expected, x.shape)
-        queries = self.frame.queries(x)
+        queries = self.scaler.queries(x)
         if not points.is_line:
             return queries, np.arange(len(x))
         order = np.argsort(queries.x[:, 0], kind="stable")

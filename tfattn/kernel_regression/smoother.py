@@ -171,7 +171,7 @@ class Smoother:
         """The mean of y for the chosen queries of a tile."""
         rows = np.arange(len(queries))[tile.rows][chosen]
         own = None if left is None else left[rows]
-        return self.points.mean(self.metric, queries.take(rows).hot, own)
+        return self.points.mean(self.metric, queries.take(rows).one_hot, own)
 
 
 def _slope_of_constant(tile: Tile, points: Points, fit: LocalFit) -> Array:

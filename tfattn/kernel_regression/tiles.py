@@ -66,8 +66,8 @@ def tiles(
         squared = squares(rows, keys)
         if left_out is not None:
             squared[np.arange(len(squared)), left_out[rows] - keys.start] = np.inf
-        hot = None if queries.hot is None else queries.hot[rows]
-        same = points.in_category(metric, hot, keys)
+        one_hot = None if queries.one_hot is None else queries.one_hot[rows]
+        same = points.in_category(metric, one_hot, keys)
         if same is not None:
             squared[~same] = np.inf
         logs = _category_logs(metric, points, queries, rows, keys)
@@ -145,10 +145,10 @@ class Squares:
 def _category_logs(
     metric: Metric, points: Points, queries: Queries, rows: slice, keys: slice
 ) -> Array | None:
-    if queries.hot is None or points.places.hot is None:
+    if queries.one_hot is None or points.places.one_hot is None:
         return None
     gain, base = metric.category_logs(points.counts)
-    return (queries.hot[rows] * gain) @ points.places.hot[keys].T + base
+    return (queries.one_hot[rows] * gain) @ points.places.one_hot[keys].T + base
 
 
 def shares(
@@ -224,8 +224,8 @@ def _slices(
         for start in range(0, count, step):
             yield slice(start, min(start + step, count)), slice(0, keys)
         return
-    fall = points.fall(tuned.NEGLIGIBLE)
-    first, last = windows(kernel, query_u[:, 0], key_u[:, 0], fall, left_out, nearest)
+    log_ratio = points.log_ratio(tuned.NEGLIGIBLE)
+    first, last = windows(kernel, query_u[:, 0], key_u[:, 0], log_ratio, left_out, nearest)
     start = 0
     while start < count:
         # The rows that share most of their windows.
@@ -242,14 +242,14 @@ def windows(
     kernel: Kernel,
     query: Array,
     key: Array,
-    fall: float,
+    log_ratio: float,
     left_out: Array | None,
     nearest: bool,
 ) -> tuple[Array, Array]:
     """The window of each query: index of its first key and after its last. Neither decreases."""
     distance = nearest_distances(query, key, left_out)
     distance = np.where(np.isfinite(distance), distance, 0.0)
-    reach = kernel.seen(distance, fall)
+    reach = kernel.seen(distance, log_ratio)
     if nearest:
         reach = np.maximum(reach, distance)
     # A tolerance, so that rounding excludes no key at the edge.

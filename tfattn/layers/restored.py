@@ -50,7 +50,8 @@ class RestoredParts:
         # Popped, since only configs have these arguments: constructors do not declare them.
         trainable_parts = kwargs.pop("trainable_parts", {})
         quantized_parts = kwargs.pop(_ENTRY, [])
-        refuse_other_names(type(self).__name__, kwargs, constructor_names(type(self)))
+        names = constructor_names(type(self))  # type: ignore[arg-type]
+        refuse_other_names(type(self).__name__, kwargs, names)
         super().__init__(**{**kwargs, "dtype": _with_named_default(kwargs.get("dtype"))})
         # From a config: sublayers whose flag differs from the flag of the layer around them.
         self._trainable_parts = tuple(trainable_parts.items())

@@ -130,7 +130,7 @@ class _Stack(CheckedCall, keras.layers.Layer):
         """A copy of the block that was passed in, or None."""
         return self._block.layer
 
-    def build_parts(self, ids_shape: Shape, memory_shape: Shape | None = None) -> None:
+    def _build_parts(self, ids_shape: Shape, memory_shape: Shape | None = None) -> None:
         shape = (*ids_shape, self.width)
         if not self.embedding.built:
             self.embedding.build(ids_shape)
@@ -216,7 +216,7 @@ class TransformerEncoder(_Stack):
     _block_class = TransformerEncoderBlock
 
     def build(self, ids_shape: Shape) -> None:
-        self.build_parts(ids_shape)
+        self._build_parts(ids_shape)
 
     def call(self, ids: Any, training: bool | None = None) -> Any:
         mask = padding_mask(ids)
@@ -262,7 +262,7 @@ class TransformerDecoder(_Stack):
     _block_class = TransformerDecoderBlock
 
     def build(self, ids_shape: Shape, memory_shape: Shape | None = None) -> None:
-        self.build_parts(ids_shape, memory_shape)
+        self._build_parts(ids_shape, memory_shape)
 
     def call(
         self,

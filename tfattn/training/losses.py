@@ -1,6 +1,5 @@
 """Losses of sequence models, without padding."""
 
-import contextlib
 import numbers
 from typing import Any
 

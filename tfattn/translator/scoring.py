@@ -34,8 +34,8 @@ def score_pairs(options: argparse.Namespace) -> None:
     model, (source, target) = load_ensemble(options.ensemble or options.out)
     for side, (name, vocabulary) in enumerate((("source", source), ("target", target))):
         with lines.UnknownWords(vocabulary, raw=True, name=f"{name} vocabulary") as unknown:
-            for pair in pairs:
-                unknown.add(pair[side])
+            for sentences in pairs:
+                unknown.add(sentences[side])
     try:
         with translating.without_warnings():
             found = decoding.log_probabilities(model, pairs, source, target)

@@ -53,10 +53,10 @@ def streams(call: AttentionCall) -> bool | Tensor:
     if not able or _is_abstract(call):
         return False
     path = scope.wanted() if path is None else path
-    least = devices.entry(sizes.STREAMING_THRESHOLDS, call.query)
+    thresholds = devices.entry(sizes.STREAMING_THRESHOLDS, call.query)
     found: bool | Tensor = path == "streamed"
     if path is None and not _is_exported():
-        found = _has_kernel(call, least) or _is_long(call, least)
+        found = _has_kernel(call, thresholds) or _is_long(call, thresholds)
     if found is False:
         return False
     if _has_tangents_in_graph(call):
@@ -98,29 +98,29 @@ def _has_tangents_in_graph(call: AttentionCall) -> bool:
     return _gradients.has_tangents_in_graph((*operands, *call.parameters, *learned))
 
 
-def _has_kernel(call: AttentionCall, least: sizes.StreamingThresholds) -> bool:
+def _has_kernel(call: AttentionCall, thresholds: sizes.StreamingThresholds) -> bool:
     pairs = math.prod((call.query.shape[-2] or 0, call.key.shape[-2] or 0))
-    return pairs >= least.fused_pairs and fused.takes(call)
+    return pairs >= thresholds.fused_pairs and fused.takes(call)
 
 
-def _is_long(call: AttentionCall, least: sizes.StreamingThresholds) -> bool | Tensor:
+def _is_long(call: AttentionCall, thresholds: sizes.StreamingThresholds) -> bool | Tensor:
     known = [n for n in (call.query.shape[-2], call.key.shape[-2]) if isinstance(n, int)]
-    if known and min(known) < least.tokens:
+    if known and min(known) < thresholds.tokens:
         return False
     batch, *heads, _, width = symbolic.shape_of(call.query)
     # An unknown batch size is seldom 1.
     rows = batch if len(known) < 2 or isinstance(batch, int) else sizes.UNKNOWN_BATCH
     facts = facts_of(call.score)
     is_product = facts.is_product or facts.cap is not None
-    numbers, in_all = (1, least.scores) if is_product else (width, least.wide_numbers)
+    numbers, in_all = (1, thresholds.scores) if is_product else (width, thresholds.wide_numbers)
     is_plain = facts.is_product and call.mask is None and call.bias is None
     dtypes = {keras.backend.standardize_dtype(x.dtype) for x in (call.query, call.key, call.value)}
     is_plain = is_plain and dtypes <= {"float32", "bfloat16"}
     if is_plain and devices.multiplies_bfloat16(call.query):
-        in_all = least.unmasked_scores
+        in_all = thresholds.unmasked_scores
     # As floats, since the product of large sizes would overflow int32.
     pairs = _product(*call.lengths, numbers)
-    return (pairs >= least.pairs) & (_product(pairs, rows, *heads) >= in_all)
+    return (pairs >= thresholds.pairs) & (_product(pairs, rows, *heads) >= in_all)
 
 
 def _product(*factors: Size) -> Size:

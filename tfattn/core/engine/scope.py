@@ -83,7 +83,7 @@ def of_format(format: str) -> "_Scope":
     if format == "tf_saved_model":
         return attention_path(wanted())
     if wanted() == "streamed":
-        expected = "be \"tf_saved_model\" in the scope of the streamed path, for its loops"
+        expected = 'be "tf_saved_model" in the scope of the streamed path, for its loops'
         _checks.fail("export", "format", expected, format)
     return attention_path("dense")
 

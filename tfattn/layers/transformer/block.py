@@ -104,7 +104,7 @@ class TransformerBlock(CheckedCall, keras.layers.Layer):
         attention.build(query_shape, value_shape)
         return attention
 
-    def make_add_norm(self, name: str, shape: Shape) -> AddNorm:
+    def _make_add_norm(self, name: str, shape: Shape) -> AddNorm:
         layer = AddNorm(
             dropout=self.dropout,
             norm_first=self.norm_first,
@@ -114,7 +114,7 @@ class TransformerBlock(CheckedCall, keras.layers.Layer):
         layer.build(shape)
         return layer
 
-    def make_feed_forward(self, shape: Shape) -> keras.layers.Layer:
+    def _make_feed_forward(self, shape: Shape) -> keras.layers.Layer:
         layer, options = self._feed_forward.layer, self._options("feed_forward")
         if layer is None:
             layer = PositionwiseFeedForward(self.hidden_dim, **options)

@@ -65,15 +65,15 @@ class TransformerDecoderBlock(TransformerBlock):
     def build(self, inputs_shape: Shape, memory_shape: Shape | None = None) -> None:
         self.attach_mask = AttachMask(name="attach_mask", dtype=self.dtype_policy)
         self.self_attention = self._make_attention("self_attention", inputs_shape, inputs_shape)
-        self.self_attention_norm = self.make_add_norm("self_attention_norm", inputs_shape)
+        self.self_attention_norm = self._make_add_norm("self_attention_norm", inputs_shape)
         self.cross_attention = self.cross_attention_norm = None
         if memory_shape is not None:
             self.cross_attention = self._make_attention(
                 "cross_attention", inputs_shape, memory_shape, positions=None, sliding_window=None
             )
-            self.cross_attention_norm = self.make_add_norm("cross_attention_norm", inputs_shape)
-        self.feed_forward = self.make_feed_forward(inputs_shape)
-        self.feed_forward_norm = self.make_add_norm("feed_forward_norm", inputs_shape)
+            self.cross_attention_norm = self._make_add_norm("cross_attention_norm", inputs_shape)
+        self.feed_forward = self._make_feed_forward(inputs_shape)
+        self.feed_forward_norm = self._make_add_norm("feed_forward_norm", inputs_shape)
 
     def call(
         self,

@@ -75,9 +75,9 @@ class TransformerEncoderBlock(TransformerBlock):
 
     def build(self, inputs_shape: Shape) -> None:
         self.self_attention = self._make_attention("self_attention", inputs_shape, inputs_shape)
-        self.self_attention_norm = self.make_add_norm("self_attention_norm", inputs_shape)
-        self.feed_forward = self.make_feed_forward(inputs_shape)
-        self.feed_forward_norm = self.make_add_norm("feed_forward_norm", inputs_shape)
+        self.self_attention_norm = self._make_add_norm("self_attention_norm", inputs_shape)
+        self.feed_forward = self._make_feed_forward(inputs_shape)
+        self.feed_forward_norm = self._make_add_norm("feed_forward_norm", inputs_shape)
 
     def call(
         self,

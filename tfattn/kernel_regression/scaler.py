@@ -8,14 +8,14 @@ import numpy as np
 from tfattn import _checks
 from tfattn._types import ArrayLike
 from tfattn.kernel_regression import arrays
-from tfattn.kernel_regression.points import Metric, Queries, one_hot
+from tfattn.kernel_regression.points import Metric, Queries, encoded
 
 Array = np.ndarray
 _FINITE = np.finfo("float64")
 
 
 @dataclass(frozen=True)
-class Frame:
+class ColumnScaler:
     """The scales of continuous columns, and the values of categorical columns.
 
     Attributes:
@@ -33,8 +33,8 @@ class Frame:
     categories: list[Array]
 
     @classmethod
-    def of(cls, x: Array, categorical: Sequence[int]) -> "Frame":
-        """The frame of the points x."""
+    def of(cls, x: Array, categorical: Sequence[int]) -> "ColumnScaler":
+        """The scales of the points x."""
         chosen = np.asarray(sorted(categorical), int)
         continuous = np.setdiff1d(np.arange(x.shape[1]), chosen)
         center, spread = np.zeros(len(continuous)), np.ones(len(continuous))
@@ -74,7 +74,7 @@ class Frame:
 
     def queries(self, x: Array) -> Queries:
         """x in scaled units, with one-hot categories."""
-        return Queries(self.scaled(x), one_hot(self.codes(x), self.counts))
+        return Queries(self.scaled(x), encoded(self.codes(x), self.counts))
 
     def metric(self, who: str, bandwidth: ArrayLike, argument: str = "bandwidth") -> Metric:
         """A bandwidth in the units of the columns, as a metric.
