@@ -1,6 +1,9 @@
-"""Imports run strictly downward: read from the source, so that a lazy import counts too."""
+"""Imports run strictly downward, read from the source, so that a lazy import counts too; and each
+package keeps to its budget of lines.
+"""
 
 import ast
+import collections
 import functools
 import graphlib
 import pathlib
@@ -35,6 +38,23 @@ LEVELS = {
 OF_KERAS = {"_gradients", "_program"}  # of level 0, for those who compute with Keras
 SIDES = {"data", "decoding", "plot", "training"}  # know level 0 and themselves
 TOP_LEVEL = 4  # knows the sides too
+
+# Lines of Python, at most. What needs more takes from another row.
+BUDGET = {
+    "top": 990,  # with the modules of level 0
+    "core": 7030,
+    "layers": 5250,
+    "models": 1260,
+    "kernel_regression": 2920,
+    "decoding": 3550,
+    "training": 1810,
+    "data": 2630,
+    "plot": 1390,
+    "interpret": 630,
+    "convert": 2690,
+    "translator": 2480,
+    "examples": 100,
+}
 
 # The memory-linear paths are TensorFlow's own: the engine's, a package of its own, and the loss's.
 # And TensorFlow's graphs have gradients to let go of.
@@ -152,6 +172,22 @@ def test_imports_run_downward_and_in_no_loop():
         assert f"{module} imports {target}" in faults(planted(module, line)), line
     loop = planted("tfattn.core.masks", "from tfattn.core import softmax")
     assert "a loop: " in faults(loop)[0]
+
+
+def over_budget(sources):
+    """(Package, its lines) of each package above its budget."""
+    lines = collections.Counter()
+    for module, source in sources.items():
+        here = place(module)
+        lines[here if here in BUDGET else "top"] += source.count("\n")
+    return [(here, number) for here, number in lines.items() if number > BUDGET[here]]
+
+
+def test_packages_keep_to_their_budgets_of_lines():
+    assert set(BUDGET) == {*LEVELS, *SIDES, "top"} - {n for n, at in LEVELS.items() if at == 0}
+    assert over_budget(SOURCES) == []
+    ((here, number),) = over_budget(planted("tfattn.interpret.more", "x = 1\n" * 1000))
+    assert here == "interpret" and number > 1000
 
 
 @pytest.mark.slow
