@@ -340,8 +340,9 @@ def translates(numbers, end):
         (t, *_) = [t for t, word in enumerate(written) if word.startswith("noir")]
         ids = [*end.english.encode(source), 3], [2, *end.french.encode(target)]
         weights = tfattn.attention_weights(end.model, tuple(map(np.atleast_2d, ids)))
-        *_, last = (each[0] for path, each in weights.items() if "cross" in path)
-        found.append(last[:, t].argmax(axis=-1) == read.index("black"))  # (H,)
+        across = [each for path, each in weights.items() if "cross" in path]
+        last = (across or [*weights.values()])[-1][0]  # (H, T, S), or (T, S) without heads
+        found.append(last[..., t, :].argmax(axis=-1) == read.index("black"))  # (H,) or ()
     swaps = np.mean(found, axis=0).max()
     assert swaps >= 0.9, f"of the words that change places, it looks at {swaps}"
     # the viewer holds the sentence that the figures show, and every layer's weights
@@ -405,7 +406,7 @@ def hard_attention(numbers, end):
     nearest = np.linalg.norm(keys - look, axis=2).argmin(axis=1)
     best = (values[np.arange(len(digits)), nearest].argmax(axis=1) == digits).mean()
     for kind, accuracy in numbers["accuracy"].items():
-        assert end.accuracies[kind][0] < 0.45, f"{kind} begins at {end.curves[kind][0]}"
+        assert end.accuracies[kind][0] < 0.45, f"{kind} begins at {end.accuracies[kind][0]}"
         assert 0.85 < accuracy <= best + 0.01, f"{kind} reaches {accuracy}, the best is {best}"
     noise, error = numbers["noise"], numbers["error"]
     for name in ("with baseline", "without baseline"):
