@@ -71,6 +71,7 @@ def _beams(rng: np.random.Generator) -> Cases:
         log_probs = np.log(softmax(2 * floats(rng, beams, vocabulary))).astype("float32")
         yield 2 * floats(rng, beams) - 5, log_probs
     yield np.array([0, -np.inf, -np.inf], "float32"), log_probs[:3]
+    yield np.array([0, -np.inf], "float32"), np.zeros((2, 1), "float32")
 
 
 @exercise(tutorial="decoding", draw=_beams)

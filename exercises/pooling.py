@@ -37,7 +37,7 @@ def gaussian_weights(queries: np.ndarray, keys: np.ndarray, bandwidth: float) ->
 def _own_points(rng: np.random.Generator) -> Cases:
     for size, bandwidth in ((5, 0.5), (7, 2.0), (2, 1.0), (3, 0.01)):
         yield floats(rng, size), bandwidth
-    yield (2 * rng.permutation(3) + rng.random(3)).astype("float32"), 0.0005
+    yield (2 * rng.permutation(3) + rng.random(3)).astype("float32"), 1e-6
 
 
 @exercise(tutorial="kernel_regression", draw=_own_points)

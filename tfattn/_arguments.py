@@ -41,8 +41,8 @@ _NAMES = {
     "attention_mask": "attn_mask mask src_mask tgt_mask",
     "dropout": "dropout_rate dropout_prob rate p",
     "epsilon": "eps layer_norm_eps layer_norm_epsilon",
-    "hidden_dim": "intermediate_dim intermediate_size dim_feedforward d_ff ff_dim ffn_dim mlp_dim "
-    "ffn_num_hiddens",
+    "hidden_dim": "intermediate_dim intermediate_size dim_feedforward d_ff dff ff_dim ffn_dim "
+    "mlp_dim ffn_num_hiddens",
     "key": "k keys",
     "key_mask": "key_padding_mask padding_mask",
     "max_length": "max_len maxlen max_seq_len sequence_length max_position_embeddings",

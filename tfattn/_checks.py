@@ -217,7 +217,7 @@ def vocabulary(who: str, argument: str, value: Any) -> None:
         fail(who, argument, "be a vocabulary, such as tfattn.data.Vocabulary", value)
     padding = getattr(value, "padding_id", 0)
     if padding != 0:
-        fail(who, argument, "have `padding_id` 0, which models and losses skip", padding)
+        fail(who, f"{argument}.padding_id", "be 0, which models and losses skip", padding)
 
 
 def divides(who: str, argument: str, divisor: int, whole_name: str, whole: int) -> int:

@@ -30,7 +30,8 @@ from tests.helpers.blockwise import (
 )
 from tests.helpers.paths import PATHS
 from tests.helpers.tensors import BACKEND, FLOATS, as_tensor, numpy
-from tfattn import attend, masks
+from tfattn import attend, biases, masks
+from tfattn.core import scores as score_functions
 from tfattn.core.engine import STREAMING_BACKENDS
 
 pytestmark = pytest.mark.skipif(BACKEND not in STREAMING_BACKENDS, reason="nothing streams here")
@@ -152,14 +153,23 @@ def test_streamed_second_derivatives_equal_dense(score, mask, block, sums):
 
 
 @pytest.mark.tensorflow
-def test_streamed_second_derivative_of_unknown_length_under_xla_names_dense_path():
-    @tensors.tf.function(jit_compile=True, input_signature=[tensors.tf.TensorSpec((1, None, 2))])
+@pytest.mark.parametrize("kind", ["unknown length", "additive", "bias"])
+def test_streamed_second_derivative_that_xla_has_none_of_names_dense_path(kind):
+    weight, options = tensors.tf.ones((2, 1)), {}
+    if kind == "additive":
+        options = {"score": score_functions.additive, "parameters": [weight]}
+    elif kind == "bias":
+        options = {"bias": biases.relative(tensors.tf.ones((8, 1)))}
+    length = None if kind == "unknown length" else 4
+    signature = [tensors.tf.TensorSpec((1, length, 2))]
+
+    @tensors.tf.function(jit_compile=True, input_signature=signature)
     def second(x):
         with tensors.tf.GradientTape() as outer:
             outer.watch(x)
             with tensors.tf.GradientTape() as tape:
                 tape.watch(x)
-                output = attend(x, x, path="streamed")
+                output = attend(x, x, path="streamed", **options)
             (first,) = tape.gradient(output, [x])
         return outer.gradient(first, x)
 

@@ -103,14 +103,16 @@ def test_search_never_chooses_padding(search):
         assert numpy(PLAIN[search](step, (), 1, 4, **ids)).tolist() == [[4, 0, 0, 0]]
 
 
+@pytest.mark.parametrize("broken", [np.nan, np.inf])
 @pytest.mark.parametrize("search", PLAIN)
-def test_search_of_nan_scores_is_refused_by_row_and_place(search):
+def test_search_of_nan_scores_is_refused_by_row_and_place(search, broken):
     def step(tokens, position, bad):
         here = ops.logical_and(bad, position == 2)
-        return ops.where(here[:, None], float("nan"), counting(tokens, position, None)[0]), bad
+        here = ops.logical_and(here[:, None], ops.arange(V) == 7)
+        return ops.where(here, broken, counting(tokens, position, None)[0]), bad
 
     bad = [True] if search == "stream" else [False, True, False]
-    expected = rf"`step` must .*; row {bad.index(True)} has NaN after 2 tokens. Received: step="
+    expected = rf"`step` must .*; row {bad.index(True)} has them after 2 tokens. Received: step="
     with eagerly(), pytest.raises(ValueError, match=expected):
         PLAIN[search](step, ops.convert_to_tensor(bad), len(bad), 5, end_id=9)
 
@@ -364,6 +366,6 @@ def test_search_compiled_by_xla_refuses_nan_of_any_token(name):
         return ops.where(here, float("nan"), ops.arange(7.0)), token
 
     for token in (0, 1, 4, 6):  # 0 is padding, which no search chooses
-        expected = "row 1 has NaN after 2 tokens"
+        expected = "row 1 has them after 2 tokens"
         with pytest.raises(ValueError, match=expected):
             COMPILED[name](step, ops.convert_to_tensor([9, token]), 2, 5, end_id=9)

@@ -377,7 +377,7 @@ def test_vocabulary_that_pads_with_another_id_is_refused():
         lambda: data.token_batches(pairs, words, GERMAN, 9),
         lambda: rules.tokens_of(words, ["one"]),
     ):
-        with pytest.raises(ValueError, match="vocabulary` must have `padding_id` 0, which models"):
+        with pytest.raises(ValueError, match="vocabulary.padding_id` must be 0, which models"):
             takes()
 
 

@@ -306,6 +306,7 @@ ANSWERS = {
         "zeroed after softmax": zeroed_after,
         "renormalized, 0 / 0 for a small bandwidth": renormalized,
         "-1e4 is too little": lambda x, h: softmax(squares(x, h) - 1e4 * np.eye(len(x))),
+        "-1e9 is too little": lambda x, h: softmax(squares(x, h) - 1e9 * np.eye(len(x))),
         "the point itself": lambda x, h: softmax(squares(x, h)),
         "divides in place": scaled_in_place,
     },
@@ -524,6 +525,7 @@ ANSWERS = {
     "beam_step": {
         "right": beam(),
         "the best of each beam": best_of_each_beam,
+        "-1e9 instead of -inf": lambda s, p: beam()(np.where(np.isfinite(s), s, -1e9), p),
         "scores not added": beam(total=lambda s, p: 0 * np.nan_to_num(s)[:, None] + p),
         "a product of logs": beam(total=lambda s, p: s[:, None] * p),
         "divided by the beams": lambda s, p: beam(divide=len(s))(s, p),

@@ -136,7 +136,8 @@ def _choose(
     """(`found` with the tokens at `position + 1`, the rows that these extend)."""
     prompted, given = _prompted(state, position), logits
     logits = _without_padding(search, logits, prompted)
-    has_nan = _where_open(search, found, ops.any(ops.isnan(given), axis=-1))
+    unusable = ops.logical_or(ops.isnan(given), given == float("inf"))
+    has_nan = _where_open(search, found, ops.any(unusable, axis=-1))
     # A NaN would be lost with its beam, so it marks the whole sentence.
     has_nan = ops.any(ops.reshape(has_nan, (-1, width)), axis=1)
     found = found._replace(has_nan=ops.logical_or(found.has_nan, ops.repeat(has_nan, width)))

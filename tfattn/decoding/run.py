@@ -150,9 +150,9 @@ class Run:
         to_numpy = ops.convert_to_numpy
         for rule in self.search.rules:
             rule.check_vocabulary(int(report["vocabulary_size"]))
-        no_nan = "return logits without NaN: check the weights for NaN;"
+        no_nan = "return logits without NaN and +inf: check the weights;"
         for name, argument, value, expected, has in (
-            ("has_nan", "step", self.step, no_nan, "has NaN"),
+            ("has_nan", "step", self.step, no_nan, "has them"),
             ("stuck", "rules", self.search.rules, "leave each row a token to write;", "has none"),
         ):
             rows = np.flatnonzero(to_numpy(report[name]))

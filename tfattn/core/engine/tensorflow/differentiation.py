@@ -57,7 +57,7 @@ class Differentiated:
             @custom_gradient
             def vjp(*inputs: tf.Tensor) -> tuple[Any, Callable[..., Any]]:
                 def second_vjp(*grads: tf.Tensor) -> list[tf.Tensor | None]:
-                    _check_sizes_under_xla(*tensors[:2])
+                    _check_under_xla(self.spec, *tensors[:2])
                     found = iter(backward_vjp(inputs, list(grads)))
                     return [next(found) if x.dtype.is_floating else None for x in inputs]
 
@@ -131,12 +131,16 @@ class Differentiated:
             return _shared[kind]
 
 
-def _check_sizes_under_xla(query: tf.Tensor, key: tf.Tensor) -> None:
-    """Raises where XLA compiles, and would find no bound of the loops that are differentiated."""
-    if None in (*query.shape[:3], *key.shape[:3]) and in_xla_context():
+def _check_under_xla(spec: CallSpec, query: tf.Tensor, key: tf.Tensor) -> None:
+    """Raises where XLA compiles, and cannot differentiate the loops of the backward pass."""
+    is_unbounded = None in (*query.shape[:3], *key.shape[:3])
+    # Their gradients are written into slices of a loop, for which XLA has no derivative.
+    has_slices = spec.score is score_functions.additive or spec.num_bias_parameters > 0
+    if (is_unbounded or has_slices) and in_xla_context():
         expected = (
             "be 'dense' (or `tfattn.attention_path(\"dense\")` be open) for second derivatives "
-            "under `jit_compile=True` where a size is unknown when they are traced"
+            "under `jit_compile=True` where a size is unknown when they are traced, of additive "
+            "scores, and of biases with parameters"
         )
         _checks.fail("attend", "path", expected, "streamed")
 
