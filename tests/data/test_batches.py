@@ -21,7 +21,6 @@ from tests.helpers.batching import (
 )
 from tests.helpers.tensors import BACKEND, tf
 from tfattn.data import EpochCounter, Vocabulary, token_batches
-from tfattn.data.noise import uniform
 
 each_make = pytest.mark.parametrize("make, pairs", [(batches, PAIRS), (by_tokens, MORE_PAIRS)])
 
@@ -185,15 +184,6 @@ def test_token_batches_refuse_a_pair_beyond_the_budget():
         by_tokens(length_multiple=100, tokens_per_batch=99)
     one = by_tokens(MORE_PAIRS[:1], shuffle_seed=0)
     assert [sentences(arrays(one)) for _ in range(2)] == [MORE_PAIRS[:1]] * 2
-
-
-@pytest.mark.tensorflow
-def test_noise_of_numpy_equals_that_of_tensorflow():
-    for seed, epoch in ((0, 0), (3, 1), (2**40 + 7, 5), (2**63 - 1, 2**33)):
-        for size in (0, 1, 2, 1001):
-            seeds = tf.stack((np.int64(seed), np.int64(epoch)))
-            wanted = tf.random.stateless_uniform([size], seeds, dtype=tf.float64, alg="philox")
-            np.testing.assert_array_equal(uniform(seed, epoch, size), wanted)
 
 
 def array_batches(monkeypatch, make, **options):

@@ -7,7 +7,6 @@ import keras
 import numpy as np
 
 from tfattn import _checks
-from tfattn.data.noise import uniform
 
 Dataset = Any  # a tf.data.Dataset or a keras.utils.PyDataset: TensorFlow is imported only when used
 
@@ -95,7 +94,7 @@ class BatchPlan(NamedTuple):
             _checks.fail("token_batches", "tokens_per_batch", expected, tokens_per_batch)
         order = np.lexsort((lengths[0] - lengths[1], -longer))
         changes = np.any(lengths[:, order[1:]] != lengths[:, order[:-1]], axis=0)
-        groups = np.concatenate([[0.0], np.cumsum(changes)])
+        groups = np.concatenate([[0], np.cumsum(changes)])
         # The first row of a batch is the longest, and determines its width.
         widths, starts = longer[order] * length_multiple, [0]
         while (end := starts[-1] + tokens_per_batch // widths[starts[-1]]) < len(widths):
@@ -106,7 +105,7 @@ class BatchPlan(NamedTuple):
     def in_order(cls, num_rows: int, batch_size: int) -> "BatchPlan":
         """Rows in their order, all in one group."""
         starts = np.arange(0, num_rows, batch_size)
-        return cls(np.arange(num_rows), np.zeros(num_rows), starts)
+        return cls(np.arange(num_rows), np.zeros(num_rows, int), starts)
 
     def split_into(self, num_batches: int) -> "BatchPlan":
         """The plan with at least `num_batches` batches, by halving the largest batches."""
@@ -124,9 +123,7 @@ class BatchPlan(NamedTuple):
         """
         if seed is None:
             return np.split(self.order, self.starts[1:])
-        num_rows, num_batches = len(self.order), len(self.starts)
-        noise = uniform(seed, epoch, num_rows + num_batches)
-        # Noise below 1 permutes rows only within groups.
-        places = np.argsort(self.groups + noise[:num_rows], kind="stable")
+        generator = np.random.default_rng((seed, epoch))
+        places = np.lexsort((generator.random(len(self.order)), self.groups))
         batches = np.split(self.order[places], self.starts[1:])
-        return [batches[i] for i in np.argsort(noise[num_rows:], kind="stable")]
+        return [batches[i] for i in generator.permutation(len(batches))]
