@@ -275,9 +275,15 @@ CONTENTS = {
 }
 
 
-@pytest.mark.parametrize("load", [load_vocabulary, SubwordVocabulary.load, Vocabulary.load])
-def test_vocabularies_load_refuses_a_file_of_another_kind(tmp_path, load):
-    who = load.__qualname__
+@pytest.mark.parametrize(
+    "load, who",
+    [
+        (load_vocabulary, "load_vocabulary"),
+        (SubwordVocabulary.load, "SubwordVocabulary.load"),
+        (Vocabulary.load, "Vocabulary.load"),
+    ],
+)
+def test_vocabularies_load_refuses_a_file_of_another_kind(tmp_path, load, who):
     with pytest.raises(FileNotFoundError, match=f"{who}: `path` must name an existing file"):
         load(tmp_path / "nowhere")
     for name, content in CONTENTS.items():

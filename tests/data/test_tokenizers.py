@@ -162,7 +162,7 @@ def test_tokenizer_of_another_kind_in_a_file_is_refused(tmp_path):
         with pytest.raises(ValueError, match=said):
             Vocabulary.load(path)
     SubwordVocabulary.from_sentences(["a b"], 9).save(path)
-    said = "`tokenizer` must be omitted for a file of subwords"
+    said = "`tokenizer` must be omitted, or equal the tokenizer in the file, None"
     with pytest.raises(ValueError, match=said):
         load_vocabulary(path, tokenizer=Characters())
 

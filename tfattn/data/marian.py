@@ -3,15 +3,13 @@
 import base64
 import contextlib
 import json
-import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from tfattn import _checks, _optional
-from tfattn._files import replacing
+from tfattn.data.base import BaseVocabulary
 from tfattn.data.tokenizers import SPACE
-from tfattn.data.vocabulary import written_ids
 
 MARIAN_FILE = b'{"sentencepiece"'  # how a file of `save` begins
 _CODE = re.compile("(>>.*?<<)?(.*)", re.DOTALL)
@@ -19,7 +17,7 @@ _CODE = re.compile("(>>.*?<<)?(.*)", re.DOTALL)
 _SPACED = (" .", " ?", " !", " ,", " ' ", " n't", " 'm", " 's", " 've", " 're")
 
 
-class MarianVocabulary:
+class MarianVocabulary(BaseVocabulary):
     """A vocabulary of a sentencepiece model's subwords, with ids from a table.
 
     Marian's translators in `transformers` use it: one table of ids for the subwords of two models,
@@ -54,8 +52,6 @@ class MarianVocabulary:
     Source: Junczys-Dowmunt et al. 2018, arXiv:1804.00344, for Marian.
     """
 
-    padding_id = 0
-
     def __init__(
         self,
         model: bytes,
@@ -66,7 +62,7 @@ class MarianVocabulary:
         clean_up: bool = False,
     ):
         who = type(self).__name__
-        sentencepiece = _optional.find("sentencepiece", "marian", who)
+        self._processor = sentencepiece_processor(who, "marian", model)
         self.words = tuple(_checks.strings(who, "words", words))
         if len(set(self.words)) != len(self.words):
             _checks.fail(who, "words", "hold no word twice", self.words[:9])
@@ -78,18 +74,11 @@ class MarianVocabulary:
             _checks.positive_int(who, name, index)
             if index >= len(self.words) or special.count(index) > 1:
                 _checks.fail(who, name, f"be a distinct id below {len(self.words)}", index)
-        self._processor: Any = None
-        if isinstance(model, bytes) and model:
-            with contextlib.suppress(RuntimeError):
-                self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
         if self._processor is None:
             received = model[:20] if isinstance(model, bytes) else model
             _checks.fail(who, "model", "be a sentencepiece model, as bytes", received)
         numbered = enumerate(self.words)
         self._ids = {word: index for index, word in numbered if index not in special}
-
-    def __len__(self) -> int:
-        return len(self.words)
 
     def encode(self, sentence: str) -> list[int]:
         """The ids of a sentence's code and subwords, without begin and end tokens.
@@ -108,63 +97,30 @@ class MarianVocabulary:
         pieces += self._processor.encode(text, out_type=str)
         return [self._ids.get(piece, self.unknown_id) for piece in pieces]
 
-    def decode(self, ids: Iterable[int]) -> str:
-        """Converts ids to a sentence.
-
-        Stops at the first end token, and skips padding, begin and unknown tokens.
-
-        Args:
-            ids: iterable of int: a list, an array or a row of a tensor.
-        Returns:
-            The text of the subwords; spaces between them stay as they are.
-        Raises:
-            ValueError: an id lies outside the vocabulary.
-        """
-        pieces = []
-        for index in written_ids("MarianVocabulary.decode", self, ids):
-            if index != self.unknown_id:
-                pieces.append(self.words[index])
+    def _text(self, ids: list[int]) -> str:
+        pieces = [self.words[index] for index in ids if index != self.unknown_id]
         # The model keeps "▁" in pieces that only the table has.
         text = self._processor.decode_pieces(pieces).replace(SPACE, " ").strip()
         for spaced in _SPACED if self.clean_up else ():
             text = text.replace(spaced, spaced.strip())
         return text
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Saves the vocabulary as a JSON file, for `load`.
-
-        Args:
-            path: path of the file; an existing file is replaced.
-        """
-        path = _checks.path("MarianVocabulary.save", "path", path)
-        model = base64.b64encode(self._processor.serialized_model_proto()).decode("ascii")
+    def _content(self) -> bytes:
+        model = base64.b64encode(self._processor.serialized_model_proto()).decode()
         names = ("words", "unknown_id", "begin_id", "end_id", "clean_up")
         content = {"sentencepiece": model, **{name: getattr(self, name) for name in names}}
-        with replacing(path) as unfinished:
-            unfinished.write_text(json.dumps(content) + "\n", encoding="utf-8")
+        return f"{json.dumps(content)}\n".encode()
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> "MarianVocabulary":
-        """Loads a vocabulary from a file of `save`.
+    def _settings(cls, content: bytes) -> dict[str, Any]:
+        settings = json.loads(content)
+        return {"model": base64.b64decode(settings.pop("sentencepiece"), validate=True), **settings}
 
-        Args:
-            path: path of the file.
-        Returns:
-            A `MarianVocabulary` with the same ids.
-        Raises:
-            FileNotFoundError: the file does not exist.
-            ValueError: the file has another format.
-            ImportError: sentencepiece is not installed.
-        """
-        who = "MarianVocabulary.load"
-        path = _checks.path(who, "path", path)
-        if not os.path.isfile(path):
-            _checks.fail(who, "path", "name an existing file", path, error=FileNotFoundError)
-        try:
-            with open(path, encoding="utf-8") as file:
-                content = json.load(file)
-            model = base64.b64decode(content.pop("sentencepiece"), validate=True)
-            return cls(model, **content)
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            expected = "name a file that `MarianVocabulary.save` wrote"
-            return _checks.fail(who, "path", expected, path)
+
+def sentencepiece_processor(who: str, extra: str, model: Any) -> Any:
+    """sentencepiece's processor of a serialized model; None for anything else."""
+    sentencepiece = _optional.find("sentencepiece", extra, who)
+    if isinstance(model, bytes) and model:  # sentencepiece 0.1 crashes on empty bytes
+        with contextlib.suppress(RuntimeError):
+            return sentencepiece.SentencePieceProcessor(model_proto=model)
+    return None

@@ -1,6 +1,5 @@
 """A subword vocabulary by sentencepiece."""
 
-import contextlib
 import io
 import os
 import re
@@ -8,34 +7,20 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tfattn import _checks, _optional
-from tfattn._files import replacing
-from tfattn.data import tokenizers
-from tfattn.data.marian import MARIAN_FILE, MarianVocabulary
+from tfattn.data import base, tokenizers
+from tfattn.data.base import SPECIAL_WORDS, BaseVocabulary, checked_form, normalized
+from tfattn.data.marian import MARIAN_FILE, MarianVocabulary, sentencepiece_processor
 from tfattn.data.tokenizers import SPACE, Tokenizer
-from tfattn.data.vocabulary import (
-    FORMS,
-    Vocabulary,
-    checked_form,
-    normalized,
-    read_words,
-    written_ids,
-)
-
-_SPECIAL_IDS = (
-    Vocabulary.padding_id,
-    Vocabulary.unknown_id,
-    Vocabulary.begin_id,
-    Vocabulary.end_id,
-)
+from tfattn.data.vocabulary import Vocabulary
 
 # sentencepiece reserves two characters and rejects NUL; text gets "_" and a space instead.
 _RESERVED = str.maketrans("▁▅\0", "__ ")
 
 # From a normalization to the first line of its files; a sentencepiece model follows.
-_NORMALIZED = {form: f"normalization {form}\n".encode() for form in FORMS}
+_NORMALIZED = {form: f"normalization {form}\n".encode() for form in base.FORMS}
 
 
-class SubwordVocabulary:
+class SubwordVocabulary(BaseVocabulary):
     """A vocabulary of subwords, by byte-pair encoding (BPE).
 
     Frequent words are single entries. Only characters that do not occur in the sentences of
@@ -71,25 +56,20 @@ class SubwordVocabulary:
     arXiv:1808.06226. Here a "▁" begins each word; in the first paper a mark ends it.
     """
 
-    padding_id, unknown_id, begin_id, end_id = _SPECIAL_IDS
-
     def __init__(self, model: bytes, normalization: str | None = None):
-        sentencepiece = _optional.find("sentencepiece", "text", "SubwordVocabulary")
-        processor: Any = None
-        ids = None
-        if isinstance(model, bytes) and model:  # sentencepiece 0.1 crashes on empty bytes
-            with contextlib.suppress(RuntimeError):
-                processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+        who = "SubwordVocabulary"
+        processor = sentencepiece_processor(who, "text", model)
+        special_ids = ids = self.padding_id, self.unknown_id, self.begin_id, self.end_id
         if processor is not None:
             ids = processor.pad_id(), processor.unk_id(), processor.bos_id(), processor.eos_id()
-        if ids != _SPECIAL_IDS:
+        if processor is None or ids != special_ids:
             expected = (
-                f"be a sentencepiece model whose padding, unknown, begin and end are {_SPECIAL_IDS}"
+                f"be a sentencepiece model whose padding, unknown, begin and end are {special_ids}"
             )
             received = model[:20] if isinstance(model, bytes) else model
-            _checks.fail("SubwordVocabulary", "model", expected, received)
+            _checks.fail(who, "model", expected, received)
         self._processor = processor
-        self.normalization = checked_form("SubwordVocabulary", normalization)
+        self.normalization = checked_form(who, normalization)
         self.words = tuple(map(processor.id_to_piece, range(processor.get_piece_size())))
         self.symbols = tuple(self.words[index] for index in _symbol_ids(processor))
         self._symbol = symbol_pattern(self.symbols)
@@ -144,7 +124,7 @@ class SubwordVocabulary:
         symbol = symbol_pattern(symbols)
         lines = [plain_text(sentence, normalization, symbol) for sentence in sentences]
         characters = {SPACE}.union(*(symbol.sub("", line) for line in lines)) - {" "}
-        least = len(_SPECIAL_IDS) + len(symbols) + len(characters)
+        least = len(SPECIAL_WORDS) + len(symbols) + len(characters)
         if size < least:
             expected = f"be at least {least}, for each character of the sentences"
             expected += " and each symbol" if symbols else ""
@@ -153,9 +133,6 @@ class SubwordVocabulary:
             return cls(_train(lines, size, "".join(sorted(characters)), symbols), normalization)
         except RuntimeError:  # sentencepiece found no words
             return _checks.fail(who, "sentences", "hold some words", lines[:3])
-
-    def __len__(self) -> int:
-        return len(self.words)
 
     def encode(self, sentence: str) -> list[int]:
         """The ids of a sentence's subwords, without begin and end tokens.
@@ -185,25 +162,9 @@ class SubwordVocabulary:
                     _checks.fail(who, "sentence", expected, sentence)
         return ids
 
-    def decode(self, ids: Iterable[int]) -> str:
-        """Converts ids to a sentence.
-
-        Inverts `encode`, except for white space, normalization and unknown characters. Stops at the
-        first end token, and skips padding and begin tokens.
-
-        Args:
-            ids: iterable of int: a list, an array or a row of a tensor.
-        Returns:
-            The words, separated by single spaces, with "<unk>" for unknown characters.
-        Raises:
-            ValueError: an id lies outside the vocabulary.
-        Example:
-            >>> vocabulary = SubwordVocabulary.from_sentences(["a b"], size=9)
-            >>> vocabulary.decode([2, 4, 6, 1, 4, 8, 3, 5, 0])
-            'a <unk> ab'
-        """
+    def _text(self, ids: list[int]) -> str:
         parts = []
-        for index in written_ids("SubwordVocabulary.decode", self, ids):
+        for index in ids:
             word = self.words[index]
             # Models trained by sentencepiece may have byte pieces, such as "<0xE7>".
             is_byte = self._processor.is_byte(index)
@@ -211,46 +172,16 @@ class SubwordVocabulary:
         text = b"".join(parts).decode(errors="replace")
         return " ".join(text.replace(SPACE, " ").split())
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Saves the vocabulary as a sentencepiece model, for `load`.
-
-        With a normalization, the file begins with a line that names it.
-
-        Args:
-            path: path of the file; an existing file is replaced.
-        Example:
-            >>> import os, tempfile
-            >>> with tempfile.TemporaryDirectory() as folder:
-            ...     path = os.path.join(folder, "subwords.model")
-            ...     SubwordVocabulary.from_sentences(["a b"], size=9).save(path)
-            ...     SubwordVocabulary.load(path).encode("a b")
-            [4, 5]
-        """
-        path = _checks.path("SubwordVocabulary.save", "path", path)
-        with replacing(path) as unfinished:
-            head = _NORMALIZED.get(self.normalization or "", b"")
-            unfinished.write_bytes(head + self._processor.serialized_model_proto())
+    def _content(self) -> bytes:
+        head = _NORMALIZED.get(self.normalization or "", b"")
+        return head + self._processor.serialized_model_proto()
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> "SubwordVocabulary":
-        """Loads a vocabulary from a file of `save`; see there for an example.
-
-        Args:
-            path: path of the file, or of any sentencepiece model whose padding, unknown, begin and
-                end are ids 0 to 3.
-        Returns:
-            A `SubwordVocabulary` with the same ids.
-        Raises:
-            FileNotFoundError: the file does not exist.
-            ValueError: the file has another format.
-            ImportError: sentencepiece is not installed.
-        """
-        content = _read("SubwordVocabulary.load", path)
-        try:
-            return cls(*_parts(content))
-        except ValueError:
-            expected = "name a file that `SubwordVocabulary.save` wrote"
-            return _checks.fail("SubwordVocabulary.load", "path", expected, str(path))
+    def _settings(cls, content: bytes) -> dict[str, Any]:
+        for form, head in _NORMALIZED.items():
+            if content.startswith(head):
+                return {"model": content.removeprefix(head), "normalization": form}
+        return {"model": content}
 
 
 def load_vocabulary(
@@ -278,27 +209,18 @@ def load_vocabulary(
         [4, 5]
     """
     who = "load_vocabulary"
-    expected = "name a file that a vocabulary's `save` wrote"
-    content = _read(who, path)
-    kind: type[Any]
-    parts: tuple[Any, ...]
-    if content.startswith(MARIAN_FILE) and tokenizer is None:
-        return MarianVocabulary.load(path)
-    if content.lstrip().startswith(b"{"):
-        kind, parts = Vocabulary, read_words(who, path, tokenizer, expected)
-    elif tokenizer is not None:
-        _checks.fail(who, "tokenizer", "be omitted for a file of subwords", tokenizer)
-    else:
-        kind, parts = SubwordVocabulary, _parts(content)
-    try:
-        return kind(*parts)
-    except ValueError:
-        return _checks.fail(who, "path", expected, str(path))
+    content = base.read(who, path)
+    kind: type[Vocabulary | SubwordVocabulary | MarianVocabulary] = SubwordVocabulary
+    if content.startswith(MARIAN_FILE):
+        kind = MarianVocabulary
+    elif content.lstrip().startswith(b"{"):
+        kind = Vocabulary
+    return kind._load(who, path, tokenizer)
 
 
 def is_byte_pair(vocabulary: SubwordVocabulary) -> bool:
     """Whether ids are in the order of merges, as in BPE, instead of likelihoods."""
-    ids = range(len(_SPECIAL_IDS), len(vocabulary))
+    ids = range(len(SPECIAL_WORDS), len(vocabulary))
     merged = (index for index in ids if vocabulary.words[index] not in vocabulary.symbols)
     scores = [vocabulary._processor.get_score(index) for index in merged]
     return scores == [-float(rank) for rank in range(len(scores))]
@@ -332,7 +254,7 @@ def _checked_symbols(who: str, symbols: Sequence[str]) -> list[str]:
     symbols = _checks.strings(who, "symbols", symbols)
     for symbol in symbols:
         plain = plain_text(symbol, None, symbol_pattern(())) == symbol and len(symbol.split()) == 1
-        if not plain or symbol in Vocabulary([]).words or symbols.count(symbol) > 1:
+        if not plain or symbol in SPECIAL_WORDS or symbols.count(symbol) > 1:
             expected = 'hold distinct words without white space, "▁" or "▅", none of them special'
             _checks.fail(who, "symbols", expected, symbol)
     return symbols
@@ -345,25 +267,17 @@ def _symbol_ids(processor: Any) -> list[int]:
     """
     return [
         index
-        for index in range(len(_SPECIAL_IDS), processor.get_piece_size())
+        for index in range(len(SPECIAL_WORDS), processor.get_piece_size())
         if str(processor.get_score(index)) == "0.0"
         and not (processor.is_byte(index) or processor.is_control(index))
     ]
-
-
-def _parts(content: bytes) -> tuple[bytes, str | None]:
-    """The sentencepiece model and the normalization in a file."""
-    for form, head in _NORMALIZED.items():
-        if content.startswith(head):
-            return content.removeprefix(head), form
-    return content, None
 
 
 def _train(lines: list[str], size: int, characters: str, symbols: list[str]) -> bytes:
     """Trains a BPE model of sentencepiece on `lines`, with all these characters and symbols."""
     sentencepiece = _optional.find("sentencepiece", "text", "SubwordVocabulary")
     model = io.BytesIO()
-    pad_piece, unk_piece, bos_piece, eos_piece = Vocabulary([]).words
+    pad_piece, unk_piece, bos_piece, eos_piece = SPECIAL_WORDS
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(lines),
         model_writer=model,
@@ -388,11 +302,3 @@ def _train(lines: list[str], size: int, characters: str, symbols: list[str]) -> 
         minloglevel=2,
     )
     return model.getvalue()
-
-
-def _read(who: str, path: str | os.PathLike[str]) -> bytes:
-    path = _checks.path(who, "path", path)
-    if not os.path.isfile(path):
-        _checks.fail(who, "path", "name an existing file", str(path), error=FileNotFoundError)
-    with open(path, "rb") as file:
-        return file.read()

@@ -142,23 +142,14 @@ def checked(who: str, tokenizer: Tokenizer | None) -> Tokenizer | None:
     if not callable(tokenizer) or isinstance(tokenizer, type):
         expected = "be a function from a sentence to its words, such as Characters(), or None"
         _checks.fail(who, "tokenizer", expected, tokenizer)
-    if not _takes_one(tokenizer):
+    try:  # a trial call alone could raise from the body
+        inspect.signature(tokenizer).bind("a sentence")
+    except TypeError:
         _checks.fail(who, "tokenizer", "take a sentence", tokenizer)
+    except ValueError:  # some C functions have no signature
+        pass
     split(who, tokenizer, "a b")
     return tokenizer
-
-
-def _takes_one(tokenizer: Tokenizer) -> bool:
-    """Whether the signature accepts one argument; a trial call could raise from the body."""
-    try:
-        signature = inspect.signature(tokenizer)
-    except (TypeError, ValueError):  # some C functions have no signature
-        return True
-    try:
-        signature.bind("a sentence")
-    except TypeError:
-        return False
-    return True
 
 
 def split(who: str, tokenizer: Tokenizer | None, sentence: str) -> list[str]:
@@ -187,36 +178,13 @@ def to_json(tokenizer: Any) -> dict[str, Any] | str:
     return f"{named.__module__}.{named.__qualname__}"
 
 
-def from_json(who: str, path: str, saved: Any, given: Tokenizer | None) -> Tokenizer | None:
-    """The tokenizer of a file, from the result of `to_json` and the argument of a caller.
-
-    Raises:
-        TypeError: `saved` is not a result of `to_json`.
-        ValueError: the argument does not fit the file.
-    """
-    if isinstance(saved, str):
-        if given is None:
-            expected = (
-                f"be loaded with the vocabulary's own tokenizer, {saved}, which is not in the "
-                "file: tfattn.data.load_vocabulary(path, tokenizer=...)"
-            )
-            _checks.fail(who, "path", expected, path)
-        return given
-    found = None
-    if saved is not None:
-        if not isinstance(saved, dict):
-            raise TypeError("a tokenizer is a dict or a name")
-        settings = dict(saved)
-        name = settings.pop("name", None)
-        found = str.split if name == "str.split" else _KINDS.get(name, _unknown)(**settings)
-    if given is not None and not (callable(given) and given == found):
-        expected = f"be omitted, or equal the tokenizer in the file, {found}"
-        _checks.fail(who, "tokenizer", expected, given)
-    return found
-
-
-def _unknown(**settings: Any) -> None:
-    raise TypeError("a tokenizer of another version")
+def from_json(saved: Any) -> Tokenizer | str | None:
+    """The inverse of `to_json`, except for a name; raises an error for any other value."""
+    if saved is None or isinstance(saved, str):
+        return saved
+    settings = dict(saved)
+    name = settings.pop("name")
+    return str.split if name == "str.split" else _KINDS[name](**settings)
 
 
 _KINDS: dict[str, type[Any]] = {"Characters": Characters, "Moses": Moses}

@@ -2,18 +2,13 @@
 
 import collections
 import json
-import os
-import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tfattn import _checks
-from tfattn._files import replacing
 from tfattn.data import tokenizers
+from tfattn.data.base import SPECIAL_WORDS, BaseVocabulary, checked_form, normalized
 from tfattn.data.tokenizers import Tokenizer
-
-_SPECIAL_WORDS = ("<pad>", "<unk>", "<bos>", "<eos>")  # in the order of their ids
-FORMS = ("NFC", "NFKC")  # of Unicode
 
 # The message for text without spaces.
 _UNSPACED = (
@@ -23,7 +18,7 @@ _UNSPACED = (
 )
 
 
-class Vocabulary:
+class Vocabulary(BaseVocabulary):
     """A vocabulary of words, which are separated by white space or by a tokenizer.
 
     Ids 0 to 3 are padding, the unknown word, begin and end; the words follow. A word "<eos>" in the
@@ -61,29 +56,25 @@ class Vocabulary:
         '我喜欢鱼'
     """
 
-    padding_id = _SPECIAL_WORDS.index("<pad>")
-    unknown_id = _SPECIAL_WORDS.index("<unk>")
-    begin_id = _SPECIAL_WORDS.index("<bos>")
-    end_id = _SPECIAL_WORDS.index("<eos>")
-
     def __init__(
         self,
         words: Sequence[str],
         tokenizer: Tokenizer | None = None,
         normalization: str | None = None,
     ):
-        self.words = (*_SPECIAL_WORDS, *_checks.strings("Vocabulary", "words", words))
+        words = _checks.strings("Vocabulary", "words", words)
+        self.words = (*SPECIAL_WORDS, *words)
         self.tokenizer = tokenizers.checked("Vocabulary", tokenizer)
         self.normalization = checked_form("Vocabulary", normalization)
-        for word in self.words[len(_SPECIAL_WORDS) :]:
+        for word in words:
             whole = normalized(word, normalization).split() == [word] if tokenizer is None else word
-            if not whole or word in _SPECIAL_WORDS:
+            if not whole or word in SPECIAL_WORDS:
                 form = f", in {normalization}" if normalization else ""
                 _checks.fail("Vocabulary", "words", f"hold ordinary words only{form}", word)
-        self._ids = {word: index for index, word in enumerate(self.words)}
-        if len(self._ids) != len(self.words):
-            counts = collections.Counter(self.words)
-            repeated = [word for word, count in counts.items() if count > 1]
+        # Special words are left out: in a text they are unknown words.
+        self._ids = {word: index for index, word in enumerate(self.words) if index > self.end_id}
+        if len(self._ids) != len(words):
+            repeated = [word for word, count in collections.Counter(words).items() if count > 1]
             _checks.fail("Vocabulary", "words", "hold no word twice", repeated)
 
     @classmethod
@@ -120,10 +111,9 @@ class Vocabulary:
         who = "Vocabulary.from_sentences"
         sentences = _checks.strings(who, "sentences", sentences)
         _checks.positive_int(who, "min_count", min_count)
-        if max_size is not None:
-            _checks.positive_int(who, "max_size", max_size)
-            if max_size <= len(_SPECIAL_WORDS):
-                _checks.fail(who, "max_size", f"exceed {len(_SPECIAL_WORDS)}", max_size)
+        least = len(SPECIAL_WORDS)
+        if max_size is not None and _checks.positive_int(who, "max_size", max_size) <= least:
+            _checks.fail(who, "max_size", f"exceed {least}", max_size)
         tokenizers.checked(who, tokenizer)
         checked_form(who, normalization)
         sentences = [normalized(sentence, normalization) for sentence in sentences]
@@ -136,14 +126,11 @@ class Vocabulary:
         kept = [
             word
             for word in sorted(counts, key=lambda word: (-counts[word], word))
-            if counts[word] >= min_count and word not in _SPECIAL_WORDS
+            if counts[word] >= min_count and word not in SPECIAL_WORDS
         ]
         if max_size is not None:
-            kept = kept[: max_size - len(_SPECIAL_WORDS)]
+            kept = kept[: max_size - len(SPECIAL_WORDS)]
         return cls(kept, tokenizer, normalization)
-
-    def __len__(self) -> int:
-        return len(self.words)
 
     def encode(self, sentence: str) -> list[int]:
         """The ids of a sentence's words, without begin and end tokens.
@@ -173,122 +160,31 @@ class Vocabulary:
                 for word in words
                 if word in self._ids or not (word.isspace() or word == tokenizers.SPACE)
             ]
-        found = (self._ids.get(word, self.unknown_id) for word in words)
-        # `_ids` includes the special words, which are unknown words in a text.
-        ids = [index if index >= len(_SPECIAL_WORDS) else self.unknown_id for index in found]
+        ids = [self._ids.get(word, self.unknown_id) for word in words]
         if self.tokenizer is None and self.unknown_id in ids:
-            unknown: list[str] = []
-            known: list[str] = []
-            for word, index in zip(words, ids, strict=True):
-                (unknown if index == self.unknown_id else known).append(word)
+            unknown = [word for word in words if word not in self._ids]
+            known = [word for word in words if word in self._ids]
             if tokenizers.is_whole_sentence(unknown, known):
                 _checks.fail(who, "sentence", _UNSPACED, sentence)
         return ids
 
-    def decode(self, ids: Iterable[int]) -> str:
-        """Converts ids to a sentence.
+    def _text(self, ids: list[int]) -> str:
+        return tokenizers.join(self.tokenizer, [self.words[index] for index in ids])
 
-        Stops at the first end token, and skips padding and begin tokens.
-
-        Args:
-            ids: iterable of int: a list, an array or a row of a tensor.
-        Returns:
-            The words, separated by single spaces or joined by the tokenizer, with "<unk>" for
-            unknown words.
-        Raises:
-            ValueError: an id lies outside the vocabulary.
-        Example:
-            >>> Vocabulary(["a", "cat"]).decode([2, 4, 5, 3, 5, 0])
-            'a cat'
-        """
-        words = [self.words[index] for index in written_ids("Vocabulary.decode", self, ids)]
-        return tokenizers.join(self.tokenizer, words)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Saves the vocabulary as a JSON file, for `load`.
-
-        The file includes `Characters` and `Moses`, but only the name of your own tokenizer, which
-        `load_vocabulary(path, tokenizer=...)` needs.
-
-        Args:
-            path: path of the file; an existing file is replaced.
-        Example:
-            >>> import os, tempfile
-            >>> with tempfile.TemporaryDirectory() as folder:
-            ...     path = os.path.join(folder, "words.json")
-            ...     Vocabulary(["a", "cat"]).save(path)
-            ...     Vocabulary.load(path).encode("a cat")
-            [4, 5]
-        """
-        path = _checks.path("Vocabulary.save", "path", path)
-        content: dict[str, Any] = {"words": self.words[len(_SPECIAL_WORDS) :]}
+    def _content(self) -> bytes:
+        content: dict[str, Any] = {"words": self.words[len(SPECIAL_WORDS) :]}
         if self.tokenizer is not None:
             content["tokenizer"] = tokenizers.to_json(self.tokenizer)
         if self.normalization is not None:
             content["normalization"] = self.normalization
         # An unpaired surrogate has no UTF-8 encoding: it is written as an escape, valid in JSON.
-        text = json.dumps(content, ensure_ascii=False) + "\n"
-        with replacing(path) as unfinished:
-            unfinished.write_bytes(text.encode("utf-8", "backslashreplace"))
+        return f"{json.dumps(content, ensure_ascii=False)}\n".encode("utf-8", "backslashreplace")
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> "Vocabulary":
-        """Loads a vocabulary from a file of `save`; see there for an example.
-
-        Args:
-            path: path of the file.
-        Returns:
-            A `Vocabulary` with the same ids, tokenizer and normalization.
-        Raises:
-            FileNotFoundError: the file does not exist.
-            ValueError: the file has another format, or needs your own tokenizer, as in
-                `load_vocabulary`.
-        """
-        expected = "name a file that `Vocabulary.save` wrote"
-        return cls(*read_words("Vocabulary.load", path, None, expected))
-
-
-def written_ids(who: str, vocabulary: Any, ids: Iterable[int]) -> Iterator[int]:
-    """The ids of a sentence up to its first end token, without padding and begin tokens."""
-    for index in _checks.integers(who, "ids", ids):
-        if not 0 <= index < len(vocabulary):
-            _checks.fail(who, "ids", f"lie in [0, {len(vocabulary)})", index)
-        if index == vocabulary.end_id:
-            return
-        if index not in (vocabulary.padding_id, vocabulary.begin_id):
-            yield index
-
-
-def checked_form(who: str, normalization: str | None) -> str | None:
-    """A form of `normalized`."""
-    if normalization is not None and normalization not in FORMS:
-        _checks.fail(who, "normalization", 'be "NFC", "NFKC" or None', normalization)
-    return normalization
-
-
-def normalized(text: str, form: Any) -> str:
-    """The text in a form of Unicode; as it is for None."""
-    return text if form is None else unicodedata.normalize(form, text)
-
-
-def read_words(
-    who: str, path: str | os.PathLike[str], tokenizer: Tokenizer | None, expected: str
-) -> tuple[list[Any], Tokenizer | None, str | None]:
-    """The words, tokenizer and normalization of a JSON file, which `expected` describes."""
-    path = _checks.path(who, "path", path)
-    if not os.path.isfile(path):
-        _checks.fail(who, "path", "name an existing file", path, error=FileNotFoundError)
-    with open(path, encoding="utf-8") as file:
-        try:
-            content = json.load(file)
-            words, saved = content["words"], content.get("tokenizer")
-            form = content.get("normalization")
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            # Not JSON, of another structure, or nested too deeply.
-            words, saved, form = None, None, None
-    if not isinstance(words, list):
-        _checks.fail(who, "path", expected, path)
-    try:
-        return words, tokenizers.from_json(who, path, saved, tokenizer), form
-    except TypeError:
-        return _checks.fail(who, "path", expected, path)
+    def _settings(cls, content: bytes) -> dict[str, Any]:
+        parsed = json.loads(content)
+        return {
+            "words": parsed.get("words"),
+            "tokenizer": tokenizers.from_json(parsed.get("tokenizer")),
+            "normalization": parsed.get("normalization"),
+        }
