@@ -1,20 +1,25 @@
 """Sentence pairs as padded batches of ids, for `fit`."""
 
 import functools
-import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-import keras
 import numpy as np
 
 from tfattn import _checks
-from tfattn.data.arrays import ArrayBatches, BatchAt, FlatSides, gathered
-from tfattn.data.epochs import BatchPlan, Dataset, EpochCounter
+from tfattn.data.epochs import (
+    ArrayBatches,
+    BatchAt,
+    BatchPlan,
+    Dataset,
+    EpochCounter,
+    as_dataset,
+)
 from tfattn.data.subword_dropout import SubwordDropout
 
 Sides = Sequence[Sequence[Sequence[int]]]  # source and target, each a list of rows of ids
 Vocabularies = tuple[Any, Any]
+EpochRows = Callable[[int], tuple[Sides, BatchPlan]]  # from the number of an epoch
 
 
 def translation_batches(
@@ -83,8 +88,14 @@ def translation_batches(
             _checks.fail(who, f"{side}_vocabulary", expected, vocabulary)
     _, ids = _encode(who, pairs, vocabularies, max_length)
     plan = BatchPlan.in_order(len(ids[0]), batch_size)
-    flat_sides = _flat_sides(ids, vocabularies)
-    return _epochs(flat_sides, plan, shuffle_seed, EpochCounter(), length_multiple)
+    return _dataset(
+        lambda epoch: (ids, plan),
+        len(plan.starts),
+        vocabularies,
+        shuffle_seed,
+        EpochCounter(),
+        length_multiple,
+    )
 
 
 def token_batches(
@@ -161,16 +172,31 @@ def token_batches(
         BatchPlan.for_rows, tokens_per_batch=tokens_per_batch, length_multiple=length_multiple
     )
     plan = make_plan(ids)
-    counter = epoch_counter or EpochCounter()
+    dataset = functools.partial(
+        _dataset,
+        vocabularies=vocabularies,
+        seed=shuffle_seed,
+        counter=epoch_counter or EpochCounter(),
+        length_multiple=length_multiple,
+    )
     if not redrawn or shuffle_seed is None:
-        flat_sides = _flat_sides(ids, vocabularies)
-        return _epochs(flat_sides, plan, shuffle_seed, counter, length_multiple)
+        return dataset(lambda epoch: (ids, plan), len(plan.starts))
     longest = tokens_per_batch // length_multiple * length_multiple
     longest = min(max_length or tokens_per_batch, longest)
     redraw = functools.partial(_redraw, sentences, ids, vocabularies, longest, shuffle_seed)
-    return _redrawn_epochs(
-        redraw, make_plan, ids, plan, vocabularies, shuffle_seed, counter, length_multiple
-    )
+    # `fit` and schedules assume an equal number of batches in each epoch, here 1% above the first
+    # epoch's number.
+    first = len(make_plan(redraw(0)).starts)
+    num_batches = min(max(len(plan.starts), first + -(-first // 100)), len(ids[0]))
+
+    def redrawn_rows(epoch: int) -> tuple[Sides, BatchPlan]:
+        drawn_ids = redraw(epoch)
+        drawn_plan = make_plan(drawn_ids)
+        if len(drawn_plan.starts) > num_batches:  # an epoch without dropout
+            drawn_ids, drawn_plan = ids, plan
+        return drawn_ids, drawn_plan.split_into(num_batches)
+
+    return dataset(redrawn_rows, num_batches)
 
 
 def _check_options(
@@ -230,79 +256,40 @@ def _redraw(
     return list(zip(*pairs, strict=True))
 
 
-def _epochs(
-    flat_sides: FlatSides,
-    plan: BatchPlan,
+def _dataset(
+    epoch_rows: EpochRows,
+    num_batches: int,
+    vocabularies: Vocabularies,
     seed: int | None,
     counter: EpochCounter,
     length_multiple: int,
 ) -> Dataset:
-    """The batches of a plan, shuffled for each pass if there is a seed."""
+    """The batches of each epoch, shuffled if there is a seed."""
+    source_end = vocabularies[0].end_id
+    target_begin, target_end = vocabularies[1].begin_id, vocabularies[1].end_id
 
     def epoch_batches(epoch: int) -> BatchAt:
-        return gathered(flat_sides, plan.rows(seed, epoch), length_multiple)
+        (source, target), plan = epoch_rows(epoch)
+        batches = plan.rows(seed, epoch)
 
-    return _dataset(len(plan.starts), epoch_batches, counter)
+        def batch_at(index: int) -> Any:
+            sides = (
+                [[*source[i], source_end] for i in batches[index]],
+                [[target_begin, *target[i]] for i in batches[index]],
+                [[*target[i], target_end] for i in batches[index]],
+            )
+            sources, target_in, target_out = (_padded(rows, length_multiple) for rows in sides)
+            return (sources, target_in), target_out
 
+        return batch_at
 
-def _redrawn_epochs(
-    redraw: Callable[[int], Sides],
-    make_plan: Callable[[Sides], BatchPlan],
-    ids: Sides,
-    plan: BatchPlan,
-    vocabularies: Vocabularies,
-    seed: int,
-    counter: EpochCounter,
-    length_multiple: int,
-) -> Dataset:
-    """Batches with the ids of `redraw` for each epoch.
-
-    `ids` and `plan` are without dropout. `fit` and schedules assume an equal number of batches in
-    each epoch, here 1% above the first epoch's number.
-    """
-    first = len(make_plan(redraw(0)).starts)
-    num_batches = min(max(len(plan.starts), first + -(-first // 100)), len(ids[0]))
-
-    def epoch_batches(epoch: int) -> BatchAt:
-        drawn_ids = redraw(epoch)
-        drawn_plan = make_plan(drawn_ids)
-        if len(drawn_plan.starts) > num_batches:
-            drawn_ids, drawn_plan = ids, plan
-        flat_sides = _flat_sides(drawn_ids, vocabularies)
-        rows = drawn_plan.split_into(num_batches).rows(seed, epoch)
-        return gathered(flat_sides, rows, length_multiple)
-
-    return _dataset(num_batches, epoch_batches, counter)
+    return as_dataset(ArrayBatches(num_batches, epoch_batches, counter))
 
 
-def _dataset(
-    num_batches: int, epoch_batches: Callable[[int], BatchAt], counter: EpochCounter
-) -> Dataset:
-    """The batches of each pass, as the backend takes them."""
-    batches = ArrayBatches(num_batches, epoch_batches, counter)
-    if keras.backend.backend() != "tensorflow":
-        return batches
-    import tensorflow as tf
-
-    rows = tf.TensorSpec((None, None), tf.int32)
-    signature = ((rows, rows), rows)
-    found = tf.data.Dataset.from_generator(batches.__iter__, output_signature=signature)
-    found = found.apply(tf.data.experimental.assert_cardinality(num_batches))
-    return found.prefetch(tf.data.AUTOTUNE)
-
-
-def _flat_sides(ids: Sides, vocabularies: Vocabularies) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Source, target_in and target_out, each as (concatenated ids, lengths of rows)."""
-    source, target = vocabularies
-    sides = (
-        [[*row, source.end_id] for row in ids[0]],
-        [[target.begin_id, *row] for row in ids[1]],
-        [[*row, target.end_id] for row in ids[1]],
-    )
-    return [
-        (
-            np.fromiter(itertools.chain.from_iterable(rows), dtype=np.int32),
-            np.fromiter(map(len, rows), dtype=np.int64),
-        )
-        for rows in sides
-    ]
+def _padded(rows: list[list[int]], length_multiple: int) -> np.ndarray:
+    """The rows, `(B, T)`, padded with 0."""
+    length = -(-max(map(len, rows)) // length_multiple) * length_multiple
+    padded = np.zeros((len(rows), length), dtype="int32")
+    for padded_row, row in zip(padded, rows, strict=True):
+        padded_row[: len(row)] = row
+    return padded

@@ -1,6 +1,6 @@
-"""The batches of an epoch as row numbers."""
+"""Epochs of batches: their number, the rows of each batch, and a dataset for `fit`."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -9,6 +9,7 @@ import numpy as np
 from tfattn import _checks
 
 Dataset = Any  # a tf.data.Dataset or a keras.utils.PyDataset: TensorFlow is imported only when used
+BatchAt = Callable[[int], Any]  # from the index of a batch in an epoch to the batch
 
 
 class EpochCounter(keras.callbacks.Callback):
@@ -127,3 +128,69 @@ class BatchPlan(NamedTuple):
         places = np.lexsort((generator.random(len(self.order)), self.groups))
         batches = np.split(self.order[places], self.starts[1:])
         return [batches[i] for i in generator.permutation(len(batches))]
+
+
+class ArrayBatches(keras.utils.PyDataset):
+    """Batches of arrays, computed for each pass.
+
+    `for batch in batches` is a pass, also if it breaks off, and so is an epoch of `fit`. Keras
+    inspects one batch before the training: a pass by index that ends after the first of several
+    batches is not counted.
+
+    Args:
+        num_batches: number of batches of each pass.
+        epoch_batches: function from the number of an epoch to its batches.
+        counter: counter of epochs, called at the beginning of a pass.
+    """
+
+    def __init__(
+        self, num_batches: int, epoch_batches: Callable[[int], BatchAt], counter: EpochCounter
+    ):
+        super().__init__()
+        self._num_batches, self._epoch_batches, self._counter = num_batches, epoch_batches, counter
+        self._epoch, self._read = 0, 0
+        self._batch_at: Any = None  # a `BatchAt` within an epoch
+
+    def __len__(self) -> int:
+        return self._num_batches
+
+    def __getitem__(self, index: int) -> Any:
+        if not 0 <= index < len(self):
+            expected = f"be at least 0 and below the number of batches, {len(self)}"
+            _checks.fail(type(self).__name__, "index", expected, index, error=IndexError)
+        if self._batch_at is None:
+            self.on_epoch_begin()
+        self._read = max(self._read, index + 1)
+        return self._batch_at(index)
+
+    def __iter__(self) -> Iterator[Any]:
+        batch_at = self._epoch_batches(self._counter.count())
+        return map(batch_at, range(len(self)))
+
+    as_numpy_iterator = __iter__
+
+    def on_epoch_begin(self) -> None:
+        self._epoch, self._read = self._counter.count(), 0
+        self._batch_at = self._epoch_batches(self._epoch)
+
+    def on_epoch_end(self) -> None:
+        if self._read == 1 < len(self):
+            self._counter.on_epoch_begin(self._epoch)
+        self._batch_at, self._read = None, 0
+
+
+def as_dataset(batches: ArrayBatches) -> Dataset:
+    """The batches as `fit` takes them on this backend.
+
+    On TensorFlow, Keras would read the shapes of a `PyDataset` from its first two batches, and fail
+    on a batch of another length.
+    """
+    if keras.backend.backend() != "tensorflow":
+        return batches
+    import tensorflow as tf
+
+    rows = tf.TensorSpec((None, None), tf.int32)
+    signature = ((rows, rows), rows)
+    dataset = tf.data.Dataset.from_generator(batches.__iter__, output_signature=signature)
+    dataset = dataset.apply(tf.data.experimental.assert_cardinality(len(batches)))
+    return dataset.prefetch(tf.data.AUTOTUNE)

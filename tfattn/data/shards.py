@@ -1,12 +1,13 @@
 """Batches for several processes, each with its own rows."""
 
 import functools
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import keras
 import numpy as np
 
 from tfattn import _checks
-from tfattn.data.arrays import mapped
 from tfattn.data.epochs import Dataset
 
 
@@ -52,11 +53,60 @@ def shard_batches(
     if shard >= num_shards:
         _checks.fail(who, "shard", f"be below `num_shards`={num_shards}", shard)
     _checks.positive_int(who, "row_multiple", row_multiple)
-    if not isinstance(batches, keras.utils.PyDataset) and not hasattr(batches, "element_spec"):
+    rows = functools.partial(_rows, num_shards=num_shards, shard=shard, row_multiple=row_multiple)
+    if isinstance(batches, keras.utils.PyDataset):
+        return _Shards(batches, rows)
+    if not hasattr(batches, "element_spec"):
         expected = "be a tf.data.Dataset or a keras.utils.PyDataset"
         _checks.fail(who, "batches", expected, batches)
-    rows = functools.partial(_rows, num_shards=num_shards, shard=shard, row_multiple=row_multiple)
-    return mapped(batches, rows)
+    import tensorflow as tf
+
+    def tensor_rows(tensor: Any) -> Any:
+        found = tf.numpy_function(rows, [tensor], tensor.dtype)
+        return tf.ensure_shape(found, (None, *tensor.shape[1:]))
+
+    def batch_rows(*batch: Any) -> Any:  # `map` passes the members of a tuple one by one
+        is_tuple = isinstance(batches.element_spec, tuple)
+        return tf.nest.map_structure(tensor_rows, batch if is_tuple else batch[0])
+
+    return batches.map(batch_rows, num_parallel_calls=tf.data.AUTOTUNE)
+
+
+class _Shards(keras.utils.PyDataset):
+    """`rows` of each array."""
+
+    def __init__(self, batches: keras.utils.PyDataset, rows: Callable[[Any], Any]):
+        super().__init__(
+            workers=batches.workers,
+            use_multiprocessing=batches.use_multiprocessing,
+            max_queue_size=batches.max_queue_size,
+        )
+        self._batches, self._rows = batches, rows
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    @property
+    def num_batches(self) -> int | None:
+        return self._batches.num_batches
+
+    def __getitem__(self, index: int) -> Any:
+        return self._shard(self._batches[index])
+
+    def __iter__(self) -> Iterator[Any]:
+        # An iteration by index would repeat one epoch.
+        return map(self._shard, self._batches)
+
+    as_numpy_iterator = __iter__
+
+    def _shard(self, batch: Any) -> Any:
+        return keras.tree.map_structure(self._rows, batch, none_is_leaf=False)
+
+    def on_epoch_begin(self) -> None:
+        self._batches.on_epoch_begin()
+
+    def on_epoch_end(self) -> None:
+        self._batches.on_epoch_end()
 
 
 def _rows(array: np.ndarray, num_shards: int, shard: int, row_multiple: int) -> np.ndarray:
