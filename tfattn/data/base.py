@@ -1,5 +1,6 @@
 """What all vocabularies share: special ids, normalization, text of ids, and files."""
 
+import abc
 import contextlib
 import os
 import unicodedata
@@ -16,24 +17,24 @@ FORMS = ("NFC", "NFKC")  # of Unicode
 _Kind = TypeVar("_Kind", bound="BaseVocabulary")
 
 
-class BaseVocabulary:
+class BaseVocabulary(abc.ABC):
     """A subclass adds `encode`, and the hooks below for text and files."""
 
     words: tuple[str, ...]
     padding_id, unknown_id, begin_id, end_id = range(len(SPECIAL_WORDS))
 
+    @abc.abstractmethod
     def _text(self, ids: list[int]) -> str:
         """The text of ids without padding, begin and end tokens."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def _content(self) -> bytes:
         """The content of a file."""
-        raise NotImplementedError
 
     @classmethod
+    @abc.abstractmethod
     def _settings(cls, content: bytes) -> dict[str, Any]:
         """The arguments of the class from `_content`; a tokenizer of your own is its name."""
-        raise NotImplementedError
 
     def __len__(self) -> int:
         return len(self.words)

@@ -84,35 +84,23 @@ def text_lines(file: BinaryIO, fail: Callable[[str], NoReturn]) -> Iterator[str]
         fail: function that raises an error, from what the file must do: "be UTF-8 text".
     """
     lines: Iterable[bytes] = file
+    number = 0  # of the last line that is text
     try:
         first = file.readline()
         if first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-            lines = io.BytesIO(_from_utf16(first + file.read(), fail))
+            lines = io.BytesIO((first + file.read()).decode("utf-16").encode())
             first = lines.readline()
-        first = first.removeprefix(codecs.BOM_UTF8)
-        for number, line in enumerate(itertools.chain([first] if first else [], lines), start=1):
-            try:
-                text = line.removesuffix(b"\n").removesuffix(b"\r").decode()
-            except UnicodeDecodeError:
-                _fail_at(number, fail)
-            if number <= 2 and "\0" in text:  # UTF-16 without a mark, or UTF-32
-                _fail_at(number, fail)
+        for line in itertools.chain([first.removeprefix(codecs.BOM_UTF8)] if first else [], lines):
+            text = line.removesuffix(b"\n").removesuffix(b"\r").decode()
+            if number < 2 and "\0" in text:  # UTF-16 without a mark, or UTF-32
+                raise UnicodeDecodeError("utf-8", line, 0, 1, "NUL in text")
+            number += 1
             yield text
+    except UnicodeDecodeError as error:
+        number += 1 + error.object[: error.start].decode(error.encoding).count("\n")
+        fail(
+            f"be UTF-8 text, or UTF-16 with a byte order mark (line {number} is neither): save it "
+            "as UTF-8 in an editor, or convert it by iconv -f ENCODING -t UTF-8"
+        )
     except (gzip.BadGzipFile, EOFError, zlib.error):
         fail("hold undamaged gzip data")
-
-
-def _from_utf16(content: bytes, fail: Callable[[str], NoReturn]) -> bytes:
-    """UTF-16 text in UTF-8."""
-    try:
-        return content.decode("utf-16").encode()
-    except UnicodeDecodeError as error:
-        before = content[: error.start].decode("utf-16")
-        return _fail_at(before.count("\n") + 1, fail)
-
-
-def _fail_at(number: int, fail: Callable[[str], NoReturn]) -> NoReturn:
-    fail(
-        f"be UTF-8 text, or UTF-16 with a byte order mark (line {number} is neither): save it as "
-        "UTF-8 in an editor, or convert it by iconv -f ENCODING -t UTF-8"
-    )

@@ -71,7 +71,15 @@ class SubwordVocabulary(BaseVocabulary):
         self._processor = processor
         self.normalization = checked_form(who, normalization)
         self.words = tuple(map(processor.id_to_piece, range(processor.get_piece_size())))
-        self.symbols = tuple(self.words[index] for index in _symbol_ids(processor))
+        # sentencepiece's "user-defined symbols" have the score 0.0. A merge has its negated rank as
+        # score, which is -0.0 for the first.
+        self.symbols = tuple(
+            word
+            for index, word in enumerate(self.words)
+            if str(processor.get_score(index)) == "0.0"
+            and not (processor.is_byte(index) or processor.is_control(index))
+            and index not in special_ids
+        )
         self._symbol = symbol_pattern(self.symbols)
 
     @classmethod
@@ -260,24 +268,13 @@ def _checked_symbols(who: str, symbols: Sequence[str]) -> list[str]:
     return symbols
 
 
-def _symbol_ids(processor: Any) -> list[int]:
-    """The ids of sentencepiece's "user-defined symbols".
-
-    Their score is 0.0. A merge has its negated rank as score, which is -0.0 for the first.
-    """
-    return [
-        index
-        for index in range(len(SPECIAL_WORDS), processor.get_piece_size())
-        if str(processor.get_score(index)) == "0.0"
-        and not (processor.is_byte(index) or processor.is_control(index))
-    ]
-
-
 def _train(lines: list[str], size: int, characters: str, symbols: list[str]) -> bytes:
     """Trains a BPE model of sentencepiece on `lines`, with all these characters and symbols."""
     sentencepiece = _optional.find("sentencepiece", "text", "SubwordVocabulary")
     model = io.BytesIO()
-    pad_piece, unk_piece, bos_piece, eos_piece = SPECIAL_WORDS
+    special: dict[str, Any] = {}
+    for index, word in enumerate(SPECIAL_WORDS):
+        special |= {f"{word[1:-1]}_id": index, f"{word[1:-1]}_piece": word}
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(lines),
         model_writer=model,
@@ -291,14 +288,7 @@ def _train(lines: list[str], size: int, characters: str, symbols: list[str]) -> 
         split_by_unicode_script=False,
         # In bytes, to include all lines; the minimum is 10.
         max_sentence_length=max(10, 4 * max(map(len, lines), default=1)),
-        pad_id=Vocabulary.padding_id,
-        unk_id=Vocabulary.unknown_id,
-        bos_id=Vocabulary.begin_id,
-        eos_id=Vocabulary.end_id,
-        pad_piece=pad_piece,
-        unk_piece=unk_piece,
-        bos_piece=bos_piece,
-        eos_piece=eos_piece,
+        **special,
         minloglevel=2,
     )
     return model.getvalue()

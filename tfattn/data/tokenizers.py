@@ -8,7 +8,7 @@ import dataclasses
 import functools
 import inspect
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from tfattn import _checks, _optional
@@ -162,19 +162,14 @@ def split(who: str, tokenizer: Tokenizer | None, sentence: str) -> list[str]:
     return [word for word in words if word]
 
 
-def join(tokenizer: Tokenizer | None, words: Sequence[str]) -> str:
-    """The sentence of these words."""
-    return getattr(tokenizer, "join", " ".join)(words)
-
-
 def to_json(tokenizer: Any) -> dict[str, Any] | str:
     """The settings of a tokenizer of this package, or the name of any other."""
-    for name, kind in _KINDS.items():
-        if type(tokenizer) is kind:
-            return {"name": name, **dataclasses.asdict(tokenizer)}
+    kind = type(tokenizer)
+    if kind in _KINDS.values():
+        return {"name": kind.__name__, **dataclasses.asdict(tokenizer)}
     if tokenizer is str.split:
         return {"name": "str.split"}
-    named = tokenizer if hasattr(tokenizer, "__qualname__") else type(tokenizer)
+    named = tokenizer if hasattr(tokenizer, "__qualname__") else kind
     return f"{named.__module__}.{named.__qualname__}"
 
 
@@ -187,7 +182,7 @@ def from_json(saved: Any) -> Tokenizer | str | None:
     return str.split if name == "str.split" else _KINDS[name](**settings)
 
 
-_KINDS: dict[str, type[Any]] = {"Characters": Characters, "Moses": Moses}
+_KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in (Characters, Moses)}
 
 
 def lacks_spaces(sentences: Iterable[str]) -> str | None:

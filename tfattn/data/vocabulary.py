@@ -169,7 +169,7 @@ class Vocabulary(BaseVocabulary):
         return ids
 
     def _text(self, ids: list[int]) -> str:
-        return tokenizers.join(self.tokenizer, [self.words[index] for index in ids])
+        return getattr(self.tokenizer, "join", " ".join)([self.words[index] for index in ids])
 
     def _content(self) -> bytes:
         content: dict[str, Any] = {"words": self.words[len(SPECIAL_WORDS) :]}
