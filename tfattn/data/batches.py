@@ -17,9 +17,9 @@ from tfattn.data.epochs import (
 )
 from tfattn.data.subword_dropout import SubwordDropout
 
-Sides = Sequence[Sequence[Sequence[int]]]  # source and target, each a list of rows of ids
+IdPairs = Sequence[Sequence[Sequence[int]]]  # (source, target), each a row of ids
 Vocabularies = tuple[Any, Any]
-EpochRows = Callable[[int], tuple[Sides, BatchPlan]]  # from the number of an epoch
+EpochRows = Callable[[int], tuple[IdPairs, BatchPlan]]  # from the number of an epoch
 
 
 def translation_batches(
@@ -80,14 +80,15 @@ def translation_batches(
     """
     who = "translation_batches"
     _checks.positive_int(who, "batch_size", batch_size)
-    _check_options(who, max_length, shuffle_seed, length_multiple)
+    _checks.positive_int(who, "length_multiple", length_multiple)
+    _checks.seed(who, shuffle_seed, "shuffle_seed")
     vocabularies = (source_vocabulary, target_vocabulary)
     for side, vocabulary in zip(("source", "target"), vocabularies, strict=True):
         if isinstance(vocabulary, SubwordDropout):
             expected = "be the same in each epoch: a SubwordDropout needs `token_batches`"
             _checks.fail(who, f"{side}_vocabulary", expected, vocabulary)
     _, ids = _encode(who, pairs, vocabularies, max_length)
-    plan = BatchPlan.in_order(len(ids[0]), batch_size)
+    plan = BatchPlan.in_order(len(ids), batch_size)
     return _dataset(
         lambda epoch: (ids, plan),
         len(plan.starts),
@@ -160,7 +161,8 @@ def token_batches(
     """
     who = "token_batches"
     _checks.positive_int(who, "tokens_per_batch", tokens_per_batch)
-    _check_options(who, max_length, shuffle_seed, length_multiple)
+    _checks.positive_int(who, "length_multiple", length_multiple)
+    _checks.seed(who, shuffle_seed, "shuffle_seed")
     if not isinstance(epoch_counter, EpochCounter | None):
         _checks.fail(who, "epoch_counter", "be an EpochCounter, or None", epoch_counter)
     vocabularies = (source_vocabulary, target_vocabulary)
@@ -187,9 +189,9 @@ def token_batches(
     # `fit` and schedules assume an equal number of batches in each epoch, here 1% above the first
     # epoch's number.
     first = len(make_plan(redraw(0)).starts)
-    num_batches = min(max(len(plan.starts), first + -(-first // 100)), len(ids[0]))
+    num_batches = min(max(len(plan.starts), first + -(-first // 100)), len(ids))
 
-    def redrawn_rows(epoch: int) -> tuple[Sides, BatchPlan]:
+    def redrawn_rows(epoch: int) -> tuple[IdPairs, BatchPlan]:
         drawn_ids = redraw(epoch)
         drawn_plan = make_plan(drawn_ids)
         if len(drawn_plan.starts) > num_batches:  # an epoch without dropout
@@ -199,22 +201,15 @@ def token_batches(
     return dataset(redrawn_rows, num_batches)
 
 
-def _check_options(
-    who: str, max_length: int | None, shuffle_seed: int | None, length_multiple: int
-) -> None:
-    _checks.positive_int(who, "length_multiple", length_multiple)
-    if max_length is not None:
-        _checks.positive_int(who, "max_length", max_length)
-    _checks.seed(who, shuffle_seed, "shuffle_seed")
-
-
 def _encode(
     who: str,
     pairs: Iterable[tuple[str, str]],
     vocabularies: Vocabularies,
     max_length: int | None,
-) -> tuple[list[Sequence[str]], Sides]:
-    """Sentences and ids of the pairs within `max_length`, each as (source, target)."""
+) -> tuple[list[tuple[str, str]], IdPairs]:
+    """The pairs within `max_length`, as sentences and as ids."""
+    if max_length is not None:
+        _checks.positive_int(who, "max_length", max_length)
     for side, vocabulary in zip(("source", "target"), vocabularies, strict=True):
         _checks.vocabulary(who, f"{side}_vocabulary", vocabulary)
     checked = _checks.pairs(who, "pairs", pairs)
@@ -228,32 +223,30 @@ def _encode(
         rows = [row for row in rows if max(map(len, row[1])) + 1 <= max_length]
     if not rows:
         _checks.fail(who, "max_length", "leave at least one pair", max_length)
-    sentences, ids = zip(*rows, strict=True)
-    return list(zip(*sentences, strict=True)), list(zip(*ids, strict=True))
+    return [pair for pair, _ in rows], [ids for _, ids in rows]
 
 
 def _redraw(
-    sentences: Sequence[Sequence[str]],
-    ids: Sides,
+    sentences: Sequence[tuple[str, str]],
+    ids: IdPairs,
     vocabularies: Vocabularies,
     longest: int,
     seed: int,
     epoch: int,
-) -> Sides:
+) -> IdPairs:
     """The ids of an epoch with BPE dropout.
 
     A pair keeps its `ids` if the new rows, including begin or end token, are longer than `longest`.
     """
-    sides = list(ids)
+    sides: list[Any] = list(zip(*ids, strict=True))
     for side, vocabulary in enumerate(vocabularies):
         if isinstance(vocabulary, SubwordDropout):
             own_seed = np.random.SeedSequence((seed, epoch, side)).generate_state(1)[0] >> 1
-            sides[side] = vocabulary.draw(sentences[side], int(own_seed))
-    pairs = [
+            sides[side] = vocabulary.draw((pair[side] for pair in sentences), int(own_seed))
+    return [
         drawn if max(map(len, drawn)) < longest else plain
-        for drawn, plain in zip(zip(*sides, strict=True), zip(*ids, strict=True), strict=True)
+        for drawn, plain in zip(zip(*sides, strict=True), ids, strict=True)
     ]
-    return list(zip(*pairs, strict=True))
 
 
 def _dataset(
@@ -269,14 +262,15 @@ def _dataset(
     target_begin, target_end = vocabularies[1].begin_id, vocabularies[1].end_id
 
     def epoch_batches(epoch: int) -> BatchAt:
-        (source, target), plan = epoch_rows(epoch)
+        ids, plan = epoch_rows(epoch)
         batches = plan.rows(seed, epoch)
 
         def batch_at(index: int) -> Any:
+            pairs = [ids[i] for i in batches[index]]
             sides = (
-                [[*source[i], source_end] for i in batches[index]],
-                [[target_begin, *target[i]] for i in batches[index]],
-                [[*target[i], target_end] for i in batches[index]],
+                [[*source, source_end] for source, _ in pairs],
+                [[target_begin, *target] for _, target in pairs],
+                [[*target, target_end] for _, target in pairs],
             )
             sources, target_in, target_out = (_padded(rows, length_multiple) for rows in sides)
             return (sources, target_in), target_out

@@ -74,18 +74,18 @@ class BatchPlan(NamedTuple):
     @classmethod
     def for_rows(
         cls,
-        sides: Sequence[Sequence[Sequence[int]]],
+        pairs: Sequence[Sequence[Sequence[int]]],
         tokens_per_batch: int,
         length_multiple: int,
     ) -> "BatchPlan":
-        """The plan for the rows of two sides, without begin and end tokens.
+        """The plan for pairs of rows, without begin and end tokens.
 
         Raises:
             ValueError: a single row is too long.
         """
-        lengths = np.array(  # (2, N), in multiples, including begin or end token
-            [[-(-(len(row) + 1) // length_multiple) for row in side] for side in sides]
-        )
+        # In multiples, including begin or end token.
+        sizes = np.array([[len(source), len(target)] for source, target in pairs]).T
+        lengths = sizes // length_multiple + 1  # (2, N)
         longer = lengths.max(axis=0)
         width = longer.max() * length_multiple
         if width > tokens_per_batch:
