@@ -126,14 +126,12 @@ def token_batches(
     need more batches.
 
     Args:
-        pairs: iterable of `(source, target)` strings.
+        pairs, max_length: as in `translation_batches`.
         source_vocabulary: `Vocabulary` of the source side, an object with the same methods, or a
             `SubwordDropout`.
         target_vocabulary: the same for the target side.
         tokens_per_batch: positive int, the maximum number of ids on either side of a batch,
             including padding.
-        max_length: positive int, the maximum length of a row, including its begin or end token.
-            A pair with a longer row is left out. Defaults to None, which keeps all pairs.
         shuffle_seed: non-negative int. The order of an epoch and its BPE dropout depend only on
             this seed and on the epoch's number, not on the backend. Defaults to None: a fixed order
             with the longest pairs first.
@@ -143,8 +141,7 @@ def token_batches(
         epoch_counter: `EpochCounter` for the epoch's number at the beginning of a pass. Defaults to
             None, which counts the passes from 0.
     Returns:
-        A `tf.data.Dataset` of known cardinality, or a `keras.utils.PyDataset`, with elements of
-        int32 arrays, source `(B, S)`, target_in `(B, T)` and target_out `(B, T)`.
+        A dataset of int32 arrays, source `(B, S)`, target_in `(B, T)` and target_out `(B, T)`.
     Raises:
         ValueError: a size is not a positive int; an item of `pairs` is not a pair; no pair is left
             to batch; a pair is longer than `tokens_per_batch`; `shuffle_seed` is not an int from 0

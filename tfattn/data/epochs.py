@@ -78,11 +78,7 @@ class BatchPlan(NamedTuple):
         tokens_per_batch: int,
         length_multiple: int,
     ) -> "BatchPlan":
-        """The plan for pairs of rows, without begin and end tokens.
-
-        Raises:
-            ValueError: a single row is too long.
-        """
+        """The plan for pairs of rows, without begin and end tokens, none of which is too long."""
         # In multiples, including begin or end token.
         sizes = np.array([[len(source), len(target)] for source, target in pairs]).T
         lengths = sizes // length_multiple + 1  # (2, N)
@@ -131,16 +127,11 @@ class BatchPlan(NamedTuple):
 
 
 class ArrayBatches(keras.utils.PyDataset):
-    """Batches of arrays, computed for each pass.
+    """Batches of arrays, computed for each pass from the number of its epoch.
 
     `for batch in batches` is a pass, also if it breaks off, and so is an epoch of `fit`. Keras
     inspects one batch before the training: a pass by index that ends after the first of several
     batches is not counted.
-
-    Args:
-        num_batches: number of batches of each pass.
-        epoch_batches: function from the number of an epoch to its batches.
-        counter: counter of epochs, called at the beginning of a pass.
     """
 
     def __init__(

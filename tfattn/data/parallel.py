@@ -79,9 +79,7 @@ def text_lines(file: BinaryIO, fail: Callable[[str], NoReturn]) -> Iterator[str]
     r"""The lines of UTF-8 text, or of UTF-16 with a byte order mark, without their ends.
 
     A line ends only at "\n" or "\r\n". The lines of UTF-8 are read one by one, as from a terminal.
-
-    Args:
-        fail: function that raises an error, from what the file must do: "be UTF-8 text".
+    `fail` raises an error, from what the file must do: "be UTF-8 text".
     """
     lines: Iterable[bytes] = file
     number = 0  # of the last line that is text
