@@ -15,7 +15,7 @@ import tfattn
 from tests.helpers import processes, small_training
 from tfattn import data, plot, training
 from tfattn._files import replacing
-from tfattn.training.integrity import lock
+from tfattn.training.backup import lock
 
 
 def names(folder):

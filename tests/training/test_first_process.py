@@ -68,21 +68,8 @@ def sent(monkeypatch):
 
     monkeypatch.setattr(multihost_utils, "broadcast_one_to_all", broadcast)
     monkeypatch.setattr(processes, "count", lambda: 2)
-    monkeypatch.setattr(processes, "is_first", lambda: True)
-    monkeypatch.setattr(processes, "PIECE", 5)
+    monkeypatch.setattr(processes, "_is_first", lambda: True)
     return arrays
-
-
-@pytest.mark.parametrize("size", [0, 4, 5, 13])
-def test_from_first_sends_bytes_in_pieces(size, sent, monkeypatch):
-    content = bytes(range(size))
-    assert processes.from_first(content) == content
-    assert all(array.nbytes <= 8 for array in sent)
-    head, *pieces = [array.tolist() for array in sent]
-    assert head == [size // 5, size % 5] and sum(map(len, pieces)) == size
-    arrays = as_another_process(sent, monkeypatch)
-    assert processes.from_first(None) == content
-    assert next(arrays, None) is None
 
 
 def as_another_process(sent, monkeypatch):
@@ -96,15 +83,23 @@ def as_another_process(sent, monkeypatch):
         return theirs
 
     monkeypatch.setattr(multihost_utils, "broadcast_one_to_all", received)
-    monkeypatch.setattr(processes, "is_first", lambda: False)
+    monkeypatch.setattr(processes, "_is_first", lambda: False)
     return arrays
 
 
-@pytest.mark.parametrize("content", [None, b"abcdefg"])
-def test_by_first_computes_in_the_first_process_alone(content, sent, monkeypatch):
-    assert processes.on_primary("me", lambda: content) == content
+@pytest.mark.parametrize("result", [None, {"loss": [0.1, float("inf")], "é\udc80": np.float32(2)}])
+def test_by_first_computes_in_the_first_process_alone(result, sent, monkeypatch):
+    assert processes.on_primary("me", lambda: result) == result
     arrays = as_another_process(sent, monkeypatch)
-    assert processes.on_primary("me", lambda: _raise(AssertionError)) == content
+    assert processes.on_primary("me", lambda: _raise(AssertionError)) == result
+    assert next(arrays, None) is None
+
+
+def test_array_of_first_is_sent_in_the_dtype_of_its_variable(sent, monkeypatch):
+    variable, array = keras.Variable(np.zeros((2, 3))), np.arange(6.0).reshape(2, 3)
+    np.testing.assert_array_equal(processes.array_of_first(array, variable), array)
+    arrays = as_another_process(sent, monkeypatch)
+    np.testing.assert_array_equal(processes.array_of_first(None, variable), array)
     assert next(arrays, None) is None
 
 
@@ -116,6 +111,8 @@ def test_by_first_error_is_raised_in_all_processes(sent, monkeypatch, tmp_path):
             call()
     with pytest.raises(RuntimeError, match="^Backup: the first process failed with IsADirectoryE"):
         training.Backup(tmp_path)
+    with pytest.raises(RuntimeError, match="failed with ValueError"):
+        processes.on_primary("me", lambda: object())  # which JSON cannot hold
     sent.clear()
     full = OSError(28, "No space left on device")
     said = r"^Backup: the first process failed with OSError: \[Errno 28\] No space left on device$"
@@ -126,21 +123,6 @@ def test_by_first_error_is_raised_in_all_processes(sent, monkeypatch, tmp_path):
     with pytest.raises(RuntimeError, match=said):
         processes.on_primary("Backup", lambda: _raise(AssertionError))
     assert next(arrays, None) is None
-
-
-def test_from_first_size_beyond_32_bits_is_sent(sent, monkeypatch):
-    class Stop(Exception):
-        pass
-
-    class Long:
-        def __len__(self):
-            return 2**40 + 3
-
-    monkeypatch.setattr(processes, "PIECE", 2**28)
-    monkeypatch.setattr(processes, "memoryview", lambda content: _raise(Stop), raising=False)
-    with pytest.raises(Stop):
-        processes.from_first(Long())
-    assert sent[0].dtype == "int32" and sent[0].tolist() == [2**12, 3]
 
 
 def _raise(error):

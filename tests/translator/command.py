@@ -4,7 +4,7 @@ import json
 
 import h5py
 
-from tfattn.training.integrity import with_checksum
+from tfattn.training.best_weights import with_checksum
 from tfattn.translator.__main__ import main
 from tfattn.translator.presets import Phase, Preset
 

@@ -1,7 +1,6 @@
 """Averaged weights for validation and for saving."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import keras
 import numpy as np
@@ -9,12 +8,10 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn.training import processes
-from tfattn.training.backup import Backup
-
-Logs = dict[str, Any] | None
+from tfattn.training.callback_group import CallbackGroup, Logs
 
 
-class AveragedWeights(keras.callbacks.Callback):
+class AveragedWeights(CallbackGroup):
     """Validates with averaged weights, which other callbacks see too at the end of each epoch.
 
     The optimizer keeps the average over its updates:
@@ -58,30 +55,14 @@ class AveragedWeights(keras.callbacks.Callback):
     """
 
     def __init__(self, callbacks: Sequence[keras.callbacks.Callback] = ()):
-        super().__init__()
-        self.callbacks = checked_callbacks("AveragedWeights", callbacks)
+        super().__init__(callbacks)
         # (model, weights, average) while the model has the average
         self._swapped: tuple[keras.Model, list[np.ndarray], list[np.ndarray]] | None = None
-
-    def set_params(self, params: dict[str, Any]) -> None:
-        super().set_params(params)
-        for callback in self.callbacks:
-            callback.set_params(params)
-
-    def set_model(self, model: keras.Model) -> None:
-        super().set_model(model)
-        for callback in self.callbacks:
-            callback.set_model(model)
 
     def on_train_begin(self, logs: Logs = None) -> None:
         self._check_optimizer()
         self._recover_weights()
-        for callback in self.callbacks:
-            callback.on_train_begin(logs)
-
-    def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
-        for callback in self.callbacks:
-            callback.on_epoch_begin(epoch, logs)
+        super().on_train_begin(logs)
 
     def on_test_begin(self, logs: Logs = None) -> None:
         self._check_optimizer()
@@ -93,14 +74,9 @@ class AveragedWeights(keras.callbacks.Callback):
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         self._swap_in_average()
         try:
-            for callback in self.callbacks:
-                callback.on_epoch_end(epoch, logs)
+            super().on_epoch_end(epoch, logs)
         finally:
             self._swap_in_weights()
-
-    def on_train_end(self, logs: Logs = None) -> None:
-        for callback in self.callbacks:
-            callback.on_train_end(logs)
 
     def _check_optimizer(self) -> None:
         optimizer = _inner_optimizer(self.model)
@@ -136,23 +112,6 @@ class AveragedWeights(keras.callbacks.Callback):
             if all(np.array_equal(*pair, equal_nan=True) for pair in pairs):
                 self._swap_in_weights()
         self._swapped = None
-
-
-def checked_callbacks(who: str, callbacks: Any) -> list[keras.callbacks.Callback]:
-    """Callbacks that can be called by another callback, by epochs."""
-    if not isinstance(callbacks, list | tuple):
-        _checks.fail(who, "callbacks", "be a list of callbacks", callbacks)
-    for callback in callbacks:
-        if not isinstance(callback, keras.callbacks.Callback):
-            _checks.fail(who, "callbacks", "hold callbacks", callback)
-        if isinstance(callback, Backup):
-            expected = "not hold `Backup`: pass it to `fit` itself"
-            _checks.fail(who, "callbacks", expected, callback)
-        # Another `save_freq` counts batches, which are not passed to these callbacks.
-        if getattr(callback, "save_freq", "epoch") != "epoch":
-            expected = "save by epochs, `save_freq='epoch'`"
-            _checks.fail(who, "callbacks", expected, callback.save_freq)
-    return list(callbacks)
 
 
 def _inner_optimizer(model: keras.Model) -> keras.optimizers.Optimizer:

@@ -1,7 +1,6 @@
 """A backup of the state of a training run, to resume it after an interruption."""
 
-import errno
-import io
+import contextlib
 import json
 import os
 import pathlib
@@ -17,13 +16,28 @@ import numpy as np
 from tfattn import _checks
 from tfattn._files import replacing
 from tfattn.training import processes
-from tfattn.training.integrity import lock
 
 # Errors raised by reading a damaged file or a file of another format.
 _UNREADABLE = (
     *(OSError, EOFError, KeyError, TypeError, ValueError, RuntimeError, NotImplementedError),
     *(zipfile.BadZipFile, zlib.error),
 )
+
+
+def lock(filepath: str | os.PathLike[str]) -> filelock.BaseFileLock:
+    """Locks the file against other processes, until this process ends or has released each lock.
+
+    The lock is a permanent file next to the file; the system releases the lock of a dead process.
+
+    Raises:
+        filelock.Timeout: another process has locked it.
+    """
+    # A singleton per process, so that an interrupted `fit` does not block later calls.
+    options: dict[str, Any] = {"thread_local": False, "is_singleton": True}
+    found = filelock.FileLock(f"{os.path.realpath(filepath)}.lock", timeout=0, **options)
+    with contextlib.suppress(NotImplementedError):  # some cluster file systems have no locks
+        found.acquire()
+    return found
 
 
 class NotFiniteError(ValueError):
@@ -64,7 +78,7 @@ class Backup(keras.callbacks.Callback):
     from its current weights.
 
     Under a `keras.distribution` of several processes each makes a `Backup`, once the distribution
-    is set. The first process writes and reads the file, and sends its content to the others, which
+    is set. The first process writes and reads the file, and sends its arrays to the others, which
     need no access to the disk. If that fails, as on a full disk, all processes raise a
     RuntimeError. The number of processes may differ when the run is resumed.
 
@@ -119,9 +133,8 @@ class Backup(keras.callbacks.Callback):
         self.filepath = pathlib.Path(_checks.path("Backup", "filepath", filepath))
         self.epoch, self.history = 0, {}
         self._lock: filelock.BaseFileLock | None = None
-        content = self._content()
-        if content is not None:
-            logs, _ = self._read(content)
+        logs = processes.on_primary("Backup", lambda: self._read()[0])
+        if logs:
             self.epoch, self.history = logs["epoch"], logs["history"]
 
     def best(self, name: str, better: Callable[..., Any] = max) -> float | None:
@@ -134,10 +147,16 @@ class Backup(keras.callbacks.Callback):
         if not self.model.built:  # the first step would overwrite the restored weights
             expected = "be built before `fit`, by `build` or by a call"
             _checks.fail("Backup", "model", expected, self.model.name)
-        processes.on_primary("Backup", self._lock_file)
-        content = self._content()
-        if self.epoch or content is not None:
-            self._restore(content)
+        variables, arrays = self._variables(), {}
+
+        def read() -> bool:
+            self._lock_file()
+            arrays.update(self._arrays_of(variables))
+            return bool(arrays)
+
+        if processes.on_primary("Backup", read):
+            for name, variable in variables.items():
+                variable.assign(processes.array_of_first(arrays.get(name), variable))
             history = {name: list(values) for name, values in self.history.items()}
             self.model.history.history.update(history)
 
@@ -201,33 +220,33 @@ class Backup(keras.callbacks.Callback):
         optimizer = self.model.optimizer
         return type(getattr(optimizer, "inner_optimizer", optimizer)).__name__
 
-    def _content(self) -> bytes | None:
-        """The content of the file in the first process, or None if the file does not exist."""
-        path = self.filepath
-        return processes.on_primary("Backup", lambda: path.read_bytes() if path.exists() else None)
-
     def _write(self, arrays: dict[str, Any]) -> None:
         with replacing(self.filepath) as unfinished, open(unfinished, "wb") as file:
             np.savez(file, **arrays)
 
-    def _read(self, content: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        try:
-            arrays = dict(np.load(io.BytesIO(content), allow_pickle=False))
-            logs = json.loads(str(arrays.pop("logs")))
-            logs = {
-                "epoch": int(logs["epoch"]),
-                "history": dict(logs["history"]),
-                "optimizer": logs["optimizer"],
-            }
-        except _UNREADABLE as error:
-            expected = f"be an intact file of `Backup`; delete it to start again ({error})"
-            _checks.fail("Backup", "filepath", expected, str(self.filepath))
+    def _read(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """The logs and arrays of the file; both are empty before the first epoch."""
+        if not self.epoch and not self.filepath.exists():
+            return {}, {}
+        with open(self.filepath, "rb") as file:
+            try:
+                arrays = dict(np.load(file, allow_pickle=False))
+                logs = json.loads(str(arrays.pop("logs")))
+                logs = {
+                    "epoch": int(logs["epoch"]),
+                    "history": dict(logs["history"]),
+                    "optimizer": logs["optimizer"],
+                }
+            except _UNREADABLE as error:
+                expected = f"be an intact file of `Backup`; delete it to start again ({error})"
+                _checks.fail("Backup", "filepath", expected, str(self.filepath))
         return logs, arrays
 
-    def _restore(self, content: bytes | None) -> None:
-        if content is None:
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self.filepath))
-        variables, (logs, arrays) = self._variables(), self._read(content)
+    def _arrays_of(self, variables: dict[str, keras.Variable]) -> dict[str, np.ndarray]:
+        """The arrays of the file, which must fit the variables."""
+        logs, arrays = self._read()
+        if not logs:
+            return {}
         if logs["epoch"] != self.epoch:  # `fit` would assign these weights to another epoch
             expected = (
                 f"still have {self.epoch} epochs; another run has written to it: start this run "
@@ -240,5 +259,4 @@ class Backup(keras.callbacks.Callback):
         if shapes != found or logs["optimizer"] != self._optimizer_class():
             expected = "belong to this model and optimizer; delete it to start again"
             _checks.fail("Backup", "filepath", expected, str(self.filepath))
-        for name, variable in variables.items():
-            variable.assign(arrays[name])
+        return arrays

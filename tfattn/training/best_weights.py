@@ -1,5 +1,7 @@
 """Saves the weights of the best epoch, atomically."""
 
+import hashlib
+import io
 import numbers
 import os
 import pathlib
@@ -10,7 +12,8 @@ import keras
 
 from tfattn import _checks
 from tfattn._files import replacing
-from tfattn.training.integrity import has_checksum, weights, with_checksum
+
+_MARK = b"\nsha256 "  # followed by the checksum in bytes
 
 
 class BestWeights(keras.callbacks.Callback):
@@ -67,7 +70,7 @@ class BestWeights(keras.callbacks.Callback):
         _checks.string("BestWeights", "monitor", monitor)
         if best is not None and (isinstance(best, bool) or not isinstance(best, numbers.Real)):
             _checks.fail("BestWeights", "best", "be a number, or None", best)
-        if best is not None and self.filepath.exists() and not has_checksum(self.filepath):
+        if best is not None and self.filepath.exists() and not is_intact(self.filepath):
             expected = "be an intact file of `BestWeights`; pass `best=None` to continue without it"
             _checks.fail("BestWeights", "filepath", expected, str(filepath))
         self.monitor, self.better = monitor, better
@@ -79,6 +82,26 @@ class BestWeights(keras.callbacks.Callback):
             _checks.fail("BestWeights", "monitor", f"be one of {sorted(logs or {})}", self.monitor)
         # A NaN is never better than a number, and any number is better than NaN.
         if self.best is None or (value == value and self.better(self.best, value) != self.best):
+            file = _Memory()  # on a full disk HDF5 would crash with SIGSEGV
+            self.model.save_weights(file)
             with replacing(self.filepath) as unfinished:
-                unfinished.write_bytes(with_checksum(weights(self.model)))
+                unfinished.write_bytes(with_checksum(file.getvalue()))
             self.best = float(value)
+
+
+class _Memory(io.BytesIO):
+    """A file in memory, with the name that Keras requires for weights."""
+
+    def __str__(self) -> str:
+        return "memory.weights.h5"
+
+
+def with_checksum(content: bytes) -> bytes:
+    """Appends a checksum to the content of a file. Readers of HDF5, which has none, ignore it."""
+    return content + _MARK + hashlib.sha256(content).digest()
+
+
+def is_intact(filepath: pathlib.Path) -> bool:
+    """Whether a file ends with its checksum."""
+    content = filepath.read_bytes()
+    return content == with_checksum(content[: -len(with_checksum(b""))])

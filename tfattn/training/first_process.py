@@ -1,20 +1,18 @@
 """Runs callbacks in the first of several processes."""
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
 import keras
-import numpy as np
 
 from tfattn import _checks
 from tfattn.training import processes
-from tfattn.training.averaging import Logs, checked_callbacks
+from tfattn.training.callback_group import CallbackGroup, Logs
 
 _WHO = "FirstProcess"
 
 
-class FirstProcess(keras.callbacks.Callback):
+class FirstProcess(CallbackGroup):
     """Runs callbacks in the first process only, on a local copy of the model.
 
         once = training.FirstProcess([training.ValidationBleu(...), training.BestWeights(...)])
@@ -49,54 +47,45 @@ class FirstProcess(keras.callbacks.Callback):
     """
 
     def __init__(self, callbacks: Sequence[keras.callbacks.Callback]):
-        super().__init__()
-        self.callbacks = checked_callbacks(_WHO, callbacks)
+        super().__init__(callbacks)
         self._copy: Any = None  # of a distributed model
 
-    def set_params(self, params: dict[str, Any]) -> None:
-        super().set_params(params)
-        for callback in self.callbacks:
-            callback.set_params(params)
-
     def set_model(self, model: keras.Model) -> None:
-        super().set_model(model)
         if keras.distribution.distribution() is None:
-            for callback in self.callbacks:
-                callback.set_model(model)
+            super().set_model(model)
+        else:
+            keras.callbacks.Callback.set_model(self, model)
 
     def on_train_begin(self, logs: Logs = None) -> None:
-        def begin() -> None:
-            if keras.distribution.distribution() is not None:
-                self._make_copy()
-            self._run("on_train_begin", logs)
-
-        processes.on_primary(_WHO, begin)
-
-    def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
-        processes.on_primary(_WHO, lambda: self._run("on_epoch_begin", epoch, logs))
+        if keras.distribution.distribution() is not None:
+            processes.on_primary(_WHO, self._make_copy)
+        super().on_train_begin(logs)
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         if keras.distribution.distribution() is None:
-            self._run("on_epoch_end", epoch, logs)
+            super().on_epoch_end(epoch, logs)
             return
         arrays = [processes.to_numpy(variable) for variable in self.model.weights]
 
-        def end() -> bytes:
+        def end() -> dict[str, Any]:
             self._copy.stop_training = False
             with processes.without_distribution():
                 self._copy.set_weights(arrays)
-            self._run("on_epoch_end", epoch, logs)
-            content = {"logs": logs, "stop": self._copy.stop_training}
-            return json.dumps(content, default=lambda value: np.asarray(value).tolist()).encode()
+                CallbackGroup._run(self, "on_epoch_end", epoch, logs)
+            return {"logs": logs, "stop": self._copy.stop_training}
 
-        content = json.loads(processes.on_primary(_WHO, end))
+        outcome = processes.on_primary(_WHO, end)
         if logs is not None:
-            logs.update(content["logs"])
-        if content["stop"]:
+            logs.update(outcome["logs"])
+        if outcome["stop"]:
             self.model.stop_training = True
 
-    def on_train_end(self, logs: Logs = None) -> None:
-        processes.on_primary(_WHO, lambda: self._run("on_train_end", logs))
+    def _run(self, method: str, *arguments: Any) -> None:
+        def run() -> None:
+            with processes.without_distribution():
+                CallbackGroup._run(self, method, *arguments)
+
+        processes.on_primary(_WHO, run)
 
     def _make_copy(self) -> None:
         model = self.model
@@ -114,8 +103,3 @@ class FirstProcess(keras.callbacks.Callback):
         self._copy.history = model.history
         for callback in self.callbacks:
             callback.set_model(self._copy)
-
-    def _run(self, method: str, *arguments: Any) -> None:
-        with processes.without_distribution():
-            for callback in self.callbacks:
-                getattr(callback, method)(*arguments)

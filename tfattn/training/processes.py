@@ -5,6 +5,7 @@ Keras supports several processes on JAX only. With other backends, or before a
 """
 
 import contextlib
+import json
 import random
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -12,8 +13,6 @@ from typing import Any
 import keras
 import numpy as np
 from keras import ops
-
-PIECE = 2**28  # bytes per message: each process holds several copies
 
 
 def count() -> int:
@@ -25,43 +24,32 @@ def count() -> int:
     return jax.process_count()
 
 
-def is_first() -> bool:
-    """Whether this is the process that writes files and logs for all."""
-    if count() == 1:
-        return True
+def _is_first() -> bool:
     import jax
 
     return jax.process_index() == 0
 
 
-def from_first(content: bytes | None) -> bytes | None:
-    """Sends the first process's `content` to all processes. Every process must call this."""
-    if count() == 1:
-        return content
+def _broadcast(array: np.ndarray) -> np.ndarray:
+    """The first process's array; the others pass one of the same shape and dtype."""
     from jax.experimental import multihost_utils
 
-    def sent(array: np.ndarray) -> np.ndarray:
-        return np.asarray(multihost_utils.broadcast_one_to_all(array))
-
-    # JAX integers have 32 bits; the size may need more.
-    size = (-1, 0) if content is None else divmod(len(content), PIECE)
-    whole, rest = map(int, sent(np.array(size, "int32")))
-    if whole < 0:
-        return None
-    given = memoryview(content) if is_first() and content is not None else None
-    pieces = []
-    for number in range(whole + 1):
-        length = PIECE if number < whole else rest
-        if given is None:
-            piece = np.zeros(length, "uint8")
-        else:
-            piece = np.frombuffer(given[number * PIECE :][:length], "uint8")
-        pieces.append(sent(piece).tobytes() if length else b"")
-    return b"".join(pieces)
+    return np.asarray(multihost_utils.broadcast_one_to_all(array))
 
 
-def on_primary(who: str, make: Callable[[], bytes | None]) -> Any:
-    """Calls `make` in the first process and sends its result to all. Every process must call this.
+def array_of_first(array: np.ndarray | None, variable: keras.Variable) -> Any:
+    """The first process's array for a variable, in all processes. Every process must call this."""
+    if count() == 1:
+        return array
+    if array is None:
+        array = np.zeros(variable.shape, variable.dtype)
+    return _broadcast(array.astype(variable.dtype))
+
+
+def on_primary(who: str, make: Callable[[], Any]) -> Any:
+    """Calls `make` in the first process and sends its result to all, as JSON if there are several.
+
+    Every process must call this.
 
     Raises:
         RuntimeError: `make` failed; all processes raise it, since the others would wait for the
@@ -69,26 +57,28 @@ def on_primary(who: str, make: Callable[[], bytes | None]) -> Any:
     """
     if count() == 1:
         return make()
-    content = error = reason = None
-    if is_first():
+    text, error = "", None
+    if _is_first():
         try:
-            content = make()
+            text = json.dumps({"result": make()}, default=lambda value: np.asarray(value).tolist())
         except Exception as caught:
-            error, reason = caught, f"{type(caught).__name__}: {caught}".encode(errors="replace")
-    reason = from_first(reason)
-    if reason is not None:
-        raise RuntimeError(f"{who}: the first process failed with {reason.decode()}") from error
-    return from_first(content)
+            error = caught
+            text = json.dumps({"failure": f"{type(caught).__name__}: {caught}"})
+    size = int(_broadcast(np.array(len(text), "int32")))
+    letters = np.frombuffer(text.ljust(size).encode(), "uint8")
+    outcome = json.loads(_broadcast(letters).tobytes())
+    if "failure" in outcome:
+        raise RuntimeError(f"{who}: the first process failed with {outcome['failure']}") from error
+    return outcome["result"]
 
 
 def to_numpy(variable: keras.Variable) -> np.ndarray:
     """The full value of a variable that may be sharded. Every process must call this."""
-    if count() > 1:
-        value = ops.convert_to_tensor(variable)
-        if not (value.is_fully_addressable or value.is_fully_replicated):
-            from jax.experimental import multihost_utils
+    value = ops.convert_to_tensor(variable)
+    if count() > 1 and not value.is_fully_addressable:
+        from jax.experimental import multihost_utils
 
-            return np.asarray(multihost_utils.process_allgather(value, tiled=True))
+        return np.asarray(multihost_utils.process_allgather(value, tiled=True))
     return ops.convert_to_numpy(variable)
 
 

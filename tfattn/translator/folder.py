@@ -17,7 +17,8 @@ import keras
 
 from tfattn import data, decoding
 from tfattn._files import replacing
-from tfattn.training.integrity import has_checksum, lock
+from tfattn.training.backup import lock
+from tfattn.training.best_weights import is_intact
 from tfattn.translator.corpus import Vocabulary
 
 # Errors of Keras and of its file formats for a damaged file, or one of classes that are missing.
@@ -87,7 +88,7 @@ class Folder:
     def check_best_weights(self) -> None:
         """Raises an OSError if the best weights of a run are missing or damaged."""
         exists = self.best_weights.exists()
-        if not exists or not has_checksum(self.best_weights):
+        if not exists or not is_intact(self.best_weights):
             raise OSError(
                 f"{self.best_weights} is {'damaged' if exists else 'missing'}. A run cannot be "
                 "completed without its best weights. Use --out to choose another folder."
