@@ -103,9 +103,9 @@ class MaskedCrossentropy(keras.losses.Loss):
         y_true = ids_of(who, y_true)
         y_pred = tensor_of(who, "y_pred", y_pred, "(B, T, V)")
         weights = token_weights(who, y_true, self.padding_id, sample_weight)
-        # `reduction="none"` and a subclass with its own `call` need the logits.
         per_token = self.reduction in ("none", None)
-        needs_logits = per_token or not _sum_fits_call(type(self))
+        # A subclass with its own `call` needs the logits.
+        needs_logits = per_token or type(self).call is not MaskedCrossentropy.call
         factors = None if needs_logits else streamable(y_pred)
         if factors is None:
             # `where`, since a loss of weight 0 may be NaN.
@@ -114,20 +114,17 @@ class MaskedCrossentropy(keras.losses.Loss):
                 return losses
             loss = ops.sum(losses)
         else:
+            from tfattn.training import streamed
+
             check_logits(who, y_true, y_pred)
             factors.are_used = True
-            loss = self.weighted_sum(factors, ops.cast(y_true, "int32"), weights)
+            y_true = ops.cast(y_true, "int32")
+            loss = streamed.weighted_loss(factors, y_true, weights, self.label_smoothing)
         if self.reduction == "sum":
             return loss
         sum_weights = ops.sum(weights)
         mean = loss / ops.where(sum_weights == 0, 1.0, sum_weights)
         return _ReplicaMean(name="replica_mean", dtype="float32")(mean[None], mean[None])
-
-    def weighted_sum(self, factors: LogitFactors, y_true: Tensor, weights: Tensor) -> Tensor:
-        """Σ weights · `call`, from the factors of the logits, in a TensorFlow graph."""
-        from tfattn.training import streamed
-
-        return streamed.weighted_loss(factors, y_true, weights, self.label_smoothing)
 
     def get_config(self) -> dict[str, Any]:
         return {
@@ -135,15 +132,6 @@ class MaskedCrossentropy(keras.losses.Loss):
             "label_smoothing": self.label_smoothing,
             "padding_id": self.padding_id,
         }
-
-
-def _sum_fits_call(loss: type) -> bool:
-    """Whether the last class to override `call` overrides `weighted_sum` too."""
-    names = ("weighted_sum", "call")
-    for cls in loss.__mro__:
-        if own := [name for name in names if name in vars(cls)]:
-            return own[0] == "weighted_sum"
-    return False
 
 
 def _token_losses(target: Tensor, logits: Tensor, is_real: Tensor, smoothing: float) -> Tensor:
