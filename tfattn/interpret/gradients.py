@@ -1,27 +1,16 @@
-"""Gradients with respect to the outputs of a model's heads, before the output map."""
+"""Gradients with respect to gates on the heads of a model, before the output map."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import keras
-import numpy as np
 from keras import ops
 
 from tfattn import _checks
 from tfattn._types import Tensor
 
-
-class HeadCall(NamedTuple):
-    """One call of an attention layer.
-
-    Attributes:
-        outputs: `(B, T, H, V)`, the outputs of the heads, before the output map.
-        gradient: `(B, T, H, V)`, the gradient with respect to `outputs`.
-    """
-
-    outputs: np.ndarray
-    gradient: np.ndarray
+Layers = Mapping[str, keras.layers.Layer]
 
 
 def output_map(layer: keras.layers.Layer) -> Any:
@@ -29,31 +18,33 @@ def output_map(layer: keras.layers.Layer) -> Any:
     return getattr(layer, "output_dense", getattr(layer, "_output_dense", None))
 
 
-def calls_of_heads(
+def of_gates(
     who: str,
-    layers: Sequence[keras.layers.Layer],
+    layers: Layers,
     model: keras.layers.Layer,
     inputs: Any,
     objective: Callable[[Any], Tensor],
-) -> list[list[HeadCall]]:
-    """For each of these layers its calls in a run of the model.
+) -> dict[str, Tensor]:
+    """∂ objective / ∂ gates, float32 `(B, H)`, of the layers that a run of the model calls.
 
-    The model runs twice: once for the outputs of the heads, and once with zeros added to them,
-    for the gradients.
+    The model runs twice: once for the sizes of the gates, and once with gates of 1.
     """
-    recorders = [_Recorder() for _ in layers]
-    with contextlib.ExitStack() as stack:
-        for layer, recorder in zip(layers, recorders, strict=True):
-            stack.enter_context(_computed(output_map(layer), recorder))
-        model(inputs, training=False)
-    outputs = [each.inputs for each in recorders]
+    gates: dict[str, Tensor] = {}
 
-    def total(zeros: list[Tensor]) -> Tensor:
-        remaining = iter(zeros)
-        with contextlib.ExitStack() as stack:
-            for layer, calls in zip(layers, outputs, strict=True):
-                adding = _Adding([next(remaining) for _ in calls])
-                stack.enter_context(_computed(output_map(layer), adding))
+    def record(path: str, heads: Tensor) -> Tensor:
+        gates[path] = ops.ones((heads.shape[0], heads.shape[-2]), "float32")
+        return heads
+
+    with _changed(layers, record):
+        model(inputs, training=False)
+
+    def total(gates: dict[str, Tensor]) -> Tensor:
+        def gated(path: str, heads: Tensor) -> Tensor:
+            batch, *between, num_heads, _ = heads.shape  # (B, ..., H, V)
+            gate = ops.reshape(gates[path], (batch, *(1 for _ in between), num_heads, 1))
+            return ops.cast(ops.cast(heads, "float32") * gate, heads.dtype)
+
+        with _changed(layers, gated):
             result = objective(model(inputs, training=False))
         if not ops.is_tensor(result) or len(result.shape) > 1:
             expected = "return a tensor of shape () or (B,), by keras.ops"
@@ -61,50 +52,29 @@ def calls_of_heads(
             _checks.fail(who, "objective", expected, result if shape is None else tuple(shape))
         return ops.sum(ops.cast(result, "float32"))
 
-    zeros = [ops.zeros_like(x) for calls in outputs for x in calls]
-    gradients = iter(_gradients(who, total, zeros))
-    return [
-        [HeadCall(_array(call), _array(next(gradients))) for call in calls] for calls in outputs
-    ]
-
-
-class _Recorder:
-    """Records the inputs of the calls of a linear map."""
-
-    def __init__(self) -> None:
-        self.inputs: list[Tensor] = []
-
-    def __call__(self, call: Callable[[Tensor], Tensor], inputs: Tensor) -> Tensor:
-        self.inputs.append(inputs)
-        return call(inputs)
-
-
-class _Adding:
-    """Adds to the inputs of the calls of a linear map, one tensor a call."""
-
-    def __init__(self, added: list[Tensor]):
-        self.added = iter(added)
-
-    def __call__(self, call: Callable[[Tensor], Tensor], inputs: Tensor) -> Tensor:
-        return call(inputs + next(self.added))
+    return _gradients(who, total, gates)
 
 
 @contextlib.contextmanager
-def _computed(layer: keras.layers.Layer, function: Callable[..., Tensor]) -> Iterator[None]:
-    """Has `function(call, inputs)` compute the calls of a layer."""
-    call = layer.call
+def _changed(layers: Layers, change: Callable[[str, Tensor], Tensor]) -> Iterator[None]:
+    """Has the output map of each layer compute from `change(path, heads)` instead of `heads`."""
+    maps = {path: output_map(layer) for path, layer in layers.items()}
 
-    def computed(inputs: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        return function(lambda x: call(x, *args, **kwargs), inputs)
+    def changed(path: str, call: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        return lambda inputs, *args, **kwargs: call(change(path, inputs), *args, **kwargs)
 
-    vars(layer)["call"] = computed  # not by setattr, which Keras tracks
+    for path, dense in maps.items():
+        vars(dense)["call"] = changed(path, dense.call)  # not by setattr, which Keras tracks
     try:
         yield
     finally:
-        del vars(layer)["call"]
+        for dense in maps.values():
+            del vars(dense)["call"]
 
 
-def _gradients(who: str, function: Callable[[list[Any]], Any], tensors: list[Any]) -> list[Any]:
+def _gradients(
+    who: str, function: Callable[[dict[str, Any]], Any], tensors: dict[str, Any]
+) -> dict[str, Any]:
     """The gradients of a scalar function of tensors."""
     backend = keras.backend.backend()
     if backend == "tensorflow":
@@ -123,15 +93,11 @@ def _gradients(who: str, function: Callable[[list[Any]], Any], tensors: list[Any
         import torch
 
         with torch.enable_grad():
-            tensors = [x.detach().requires_grad_() for x in tensors]
+            tensors = {path: x.requires_grad_() for path, x in tensors.items()}
             total = function(tensors)
-        zeros = [torch.zeros_like(x) for x in tensors]
-        if not total.requires_grad:
-            return zeros
-        found = torch.autograd.grad(total, tensors, allow_unused=True)
-        return [zero if x is None else x for zero, x in zip(zeros, found, strict=True)]
+        if total.requires_grad:
+            total.backward(inputs=list(tensors.values()))
+        return {
+            path: torch.zeros_like(x) if x.grad is None else x.grad for path, x in tensors.items()
+        }
     raise ValueError(f"{who}: no gradients on {backend}; use TensorFlow, JAX or PyTorch")
-
-
-def _array(tensor: Tensor) -> np.ndarray:
-    return ops.convert_to_numpy(ops.cast(tensor, "float32"))

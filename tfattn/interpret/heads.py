@@ -10,7 +10,8 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn._types import Tensor
-from tfattn.interpret.gradients import HeadCall, calls_of_heads, output_map
+from tfattn.interpret import gradients
+from tfattn.interpret.gradients import output_map
 
 
 @contextlib.contextmanager
@@ -52,19 +53,16 @@ def without_heads(
     who = "without_heads"
     layers = _layers_with_heads(who, model)
     _checks.mapping(who, "heads", heads)
-    saved = []
-    for path, numbers in heads.items():
-        if path not in layers:
-            _checks.fail(who, "heads", f"hold layer paths from {list(layers)}", path)
-        kernel = output_map(layers[path]).kernel
-        numbers = numbers if isinstance(numbers, Sequence | np.ndarray) else [numbers]
-        numbers = _checks.integers(who, f"heads[{path!r}]", numbers)
-        if not all(0 <= number < kernel.shape[0] for number in numbers):
-            expected = f"be at least 0 and below {kernel.shape[0]}"
-            _checks.fail(who, f"heads[{path!r}]", expected, numbers)
-        saved.append((kernel, numbers))
     with contextlib.ExitStack() as stack:
-        for kernel, numbers in saved:
+        for path, numbers in heads.items():
+            if path not in layers:
+                _checks.fail(who, "heads", f"hold layer paths from {list(layers)}", path)
+            kernel = output_map(layers[path]).kernel
+            numbers = numbers if isinstance(numbers, Sequence | np.ndarray) else [numbers]
+            numbers = _checks.integers(who, f"heads[{path!r}]", numbers)
+            if not all(0 <= number < kernel.shape[0] for number in numbers):
+                expected = f"be at least 0 and below {kernel.shape[0]}"
+                _checks.fail(who, f"heads[{path!r}]", expected, numbers)
             # A copy: on PyTorch the array would share the memory of the kernel.
             whole = np.array(ops.convert_to_numpy(kernel))
             stack.callback(kernel.assign, whole)
@@ -86,7 +84,7 @@ def head_importance(
     To first order it is the change of the objective without the head. Where two heads do the same
     work, or one takes over from another, the model may do as well without a head of great
     importance: `without_heads` and `deletion_test` show whether it does. Not thread-safe: while it
-    runs, the layers of the model record their calls.
+    runs, the layers of the model have gates.
 
     Args:
         model: a model or layer, called as `model(inputs, training=False)`, three times. The layers
@@ -112,30 +110,15 @@ def head_importance(
     does not divide by the norm of each layer.
     """
     who = "head_importance"
-    importance = {}
-    for path, calls in _calls(who, model, inputs, objective).items():
-        # A gate multiplies its head in each call of the layer.
-        by_row = sum(_sum_but_heads(call.gradient * call.outputs) for call in calls)
-        importance[path] = np.abs(by_row).mean(axis=0)
-    return importance
-
-
-def _calls(
-    who: str, model: keras.layers.Layer, inputs: Any, objective: Callable[[Any], Tensor]
-) -> dict[str, list[HeadCall]]:
-    """The calls of each layer with heads, by its path."""
     if not callable(objective):
         _checks.fail(who, "objective", "be a function of the output of the model", objective)
     _check_model(who, model)
     model(inputs, training=False)  # builds it
-    layers = _layers_with_heads(who, model)
-    calls = calls_of_heads(who, [*layers.values()], model, inputs, objective)
-    return {path: each for path, each in zip(layers, calls, strict=True) if each}
-
-
-def _sum_but_heads(x: np.ndarray) -> np.ndarray:
-    """`(B, ..., H, V)` to `(B, H)`."""
-    return np.moveaxis(x, -2, 1).reshape(len(x), x.shape[-2], -1).sum(axis=-1)
+    found = gradients.of_gates(who, _layers_with_heads(who, model), model, inputs, objective)
+    return {
+        path: np.abs(ops.convert_to_numpy(gradient)).mean(axis=0)
+        for path, gradient in found.items()
+    }
 
 
 def _layers_with_heads(who: str, model: keras.layers.Layer) -> dict[str, keras.layers.Layer]:
