@@ -150,13 +150,13 @@ def test_viewer_takes_the_weights_of_a_model():
 # What the page holds
 
 
-@pytest.mark.parametrize("queries, keys, row", [(T, S, 1), (T + 4, S + 2, 0)])
-def test_viewer_weights_are_exact_to_a_thousandth_without_padding(queries, keys, row):
+@pytest.mark.parametrize("queries, keys", [(T, S), (T + 4, S + 2)])
+def test_viewer_weights_are_exact_to_a_thousandth_without_padding(queries, keys):
     collected = transformer(2, queries, keys)
-    for view in data(plot.viewer(collected, SOURCE, TARGET, row=row))["views"]:
+    for view in data(plot.viewer(collected, SOURCE, TARGET))["views"]:
         rows, columns = (len({"source": SOURCE}.get(view[s], TARGET)) for s in ("queries", "keys"))
         for layer in view["layers"]:
-            wanted = collected[layer["path"]][row, :, :rows, :columns]
+            wanted = collected[layer["path"]][0, :, :rows, :columns]
             heads = np.reshape(layer["heads"], wanted.shape) / 1000
             np.testing.assert_allclose(heads, wanted, rtol=0, atol=0.0005001)
 
@@ -194,13 +194,13 @@ def test_viewer_page_names_no_other_file():
 @pytest.mark.parametrize(
     "write",
     [
-        lambda: page.filled("viewer.html", [], "title"),
+        lambda: page.fill(page.read("viewer.html"), [], "title"),
         lambda: page.fill(translator_page._template(), {}, "title"),
     ],
     ids=["viewer", "translator"],
 )
 def test_pages_have_the_common_styles_once(write):
-    common = page._read("page.css")
+    common = page.read("page.css")
     own, again = write().split(common)
     declarations = {line for line in common.splitlines() if ": " in line}
     assert not declarations & {*own.splitlines(), *again.splitlines()}
@@ -245,7 +245,6 @@ def test_viewer_of_six_layers_of_eight_heads_and_sixty_words_takes_two_megabytes
             {"weights": {"a": np.ones((B, 0, T, S))}},  # no heads
             "`weights['a']` must hold at least one number. Received: weights['a']=(2, 0, 5, 7)",
         ),
-        ({"row": 2}, "`row` must be below the batch size of weights['a'], 2. Received: row=2"),
         ({"language": "fr"}, '`language` must be "en" or "zh". Received: language=\'fr\''),
         ({"source": []}, "`source` must hold at least one word"),
         ({"target_in": ["le"]}, "`target_in` must have as many words as `target`, which has 5"),

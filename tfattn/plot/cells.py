@@ -1,12 +1,11 @@
 """Grids of colored cells."""
 
 from collections.abc import Sequence
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 
 from tfattn import _checks, _optional
-from tfattn._types import ArrayLike
 from tfattn.plot import canvas
 
 Cells = Any  # matplotlib's image, or its mesh for cells with values
@@ -55,40 +54,18 @@ def draw(
         for size, values in zip(panel.shape, (row_values, column_values), strict=True)
     )
     axes.set_facecolor("0.8")  # a mesh does not draw masked cells
-    mesh = axes.pcolormesh(edges(columns), edges(rows), panel, rasterized=True, **options)
+    mesh = axes.pcolormesh(_edges(columns), _edges(rows), panel, rasterized=True, **options)
     if row_values is None:
         axes.invert_yaxis()
     return mesh
 
 
-def edges(centers: np.ndarray) -> np.ndarray:
+def _edges(centers: np.ndarray) -> np.ndarray:
     """The N + 1 edges of N cells, half way between their centers."""
     if len(centers) == 1:
         return centers[0] + np.array([-0.5, 0.5])
     middles = (centers[1:] + centers[:-1]) / 2
     return np.concatenate([[2 * centers[0] - middles[0]], middles, [2 * centers[-1] - middles[-1]]])
-
-
-@overload
-def increasing(who: str, argument: str, value: ArrayLike, count: int, item: str) -> np.ndarray: ...
-
-
-@overload
-def increasing(who: str, argument: str, value: None, count: int, item: str) -> None: ...
-
-
-def increasing(
-    who: str, argument: str, value: ArrayLike | None, count: int, item: str
-) -> np.ndarray | None:
-    """`value` as `count` numbers that do not decrease, and are not all equal."""
-    if value is None:
-        return None
-    vector = canvas.numbers(who, argument, value, (1,), "(N,)")
-    if len(vector) != count:
-        _checks.fail(who, argument, f"hold one number per {item}, {count}", vector.shape)
-    if not np.all(np.diff(vector) >= 0) or (count > 1 and vector[0] == vector[-1]):
-        _checks.fail(who, argument, "increase", value)
-    return vector
 
 
 def bar(

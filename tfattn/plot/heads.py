@@ -64,8 +64,9 @@ def head_grid(
                 axes.set_axis_off()
                 continue
             drawn = cells.draw(WHO, axes, layer[head], limits, cells.SEQUENTIAL)
-            _tick(axes.yaxis, row_labels, height / rows, shown=head == 0)
-            _tick(axes.xaxis, column_labels, width / columns, shown=head >= below)
+            size = canvas.SMALL - 1
+            canvas.ticks(axes.yaxis, row_labels, height, shown=head == 0, size=size)
+            canvas.ticks(axes.xaxis, column_labels, width, shown=head >= below, size=size)
     for head, axes in enumerate(grid[0]):
         axes.set_title(f"head {head}", fontsize=canvas.SMALL + 1)
     figure.suptitle(title or "", fontsize=canvas.MEDIUM + 1)
@@ -106,12 +107,3 @@ def _short(paths: list[str]) -> list[str]:
     while min(map(len, parts)) > 1 and len({path[-1] for path in parts}) == 1:
         parts = [path[:-1] for path in parts]
     return ["/".join(path) for path in parts]
-
-
-def _tick(axis: canvas.Axis, labels: list[str] | None, inches: float, shown: bool) -> None:
-    if labels:
-        canvas.word_ticks(axis, labels, size=canvas.SMALL - 1, room=inches)
-    else:
-        canvas.whole_numbers(axis)
-    size = canvas.SMALL - 1
-    axis.set_tick_params(labelsize=size, length=2, labelleft=shown, labelbottom=shown)

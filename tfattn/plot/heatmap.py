@@ -1,6 +1,7 @@
 """Heatmaps of attention weights."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -61,7 +62,7 @@ def heatmaps(
         7
     """
     _checks.positive_int(WHO, "columns", columns)
-    canvas.check_format(WHO, number_format)
+    _check_format(number_format)
     for argument, words in (("x_label", x_label), ("y_label", y_label), ("bar_label", bar_label)):
         _checks.string(WHO, argument, words)
     if color_map is not None:
@@ -78,20 +79,21 @@ def heatmaps(
     column_labels = canvas.labels(WHO, "column_labels", column_labels, num_columns, "column")
     titles = None if titles is None else _flat(titles)
     titles = canvas.labels(WHO, "titles", titles, count, "heatmap")
-    row_values = cells.increasing(WHO, "row_values", row_values, num_rows, "row")
-    column_values = cells.increasing(WHO, "column_values", column_values, num_columns, "column")
+    row_values = _increasing("row_values", row_values, num_rows, "row")
+    column_values = _increasing("column_values", column_values, num_columns, "column")
     if ax is not None and count > 1:
         _checks.fail(WHO, "ax", "be None for more than one heatmap", ax)
-    written = [canvas.written(n, number_format) for n in panels.flat] if number_format else []
+    written = [_written(n, number_format) for n in panels.flat] if number_format else []
     if ax is None:
         labeled = bool(row_labels or column_labels)
         width, height = _panel_size(panels.shape, columns, titles, labeled, written)
     else:
-        width, height = canvas.inches(canvas.axes_of(WHO, ax, 0, 0))
+        box = canvas.axes_of(WHO, ax, 0, 0).get_window_extent()  # before the layout of the figure
+        width, height = box.width / ax.figure.dpi, box.height / ax.figure.dpi
     rotated = canvas.LETTER * canvas.longest(column_labels) > width / num_columns
     if ax is None:
         across, rows = width * columns, -(-count // columns)
-        down = (height + 0.4) * rows + _room(column_labels if rotated else None) + 0.25
+        down = (height + 0.4) * rows + _room(column_labels if rotated else []) + 0.25
         size = max(across + _room(row_labels) + 1.2, 2.5), max(down, 1.8)
         figure = canvas.new_figure(WHO, *size)
         grid = [figure.add_subplot(rows, columns, n + 1) for n in range(count)]
@@ -103,10 +105,13 @@ def heatmaps(
     for number, (axes, panel) in enumerate(zip(grid, panels, strict=True)):
         drawn = cells.draw(WHO, axes, panel, limits, color_map, row_values, column_values)
         axes.set_title(titles[number] if titles else "", fontsize=canvas.MEDIUM)
-        _tick(axes.yaxis, row_labels, row_values, height, shown=number % columns == 0)
+        left = number % columns == 0
+        canvas.ticks(axes.yaxis, row_labels, height, shown=left, places=row_values)
         # The last row may be incomplete: the lowest heatmap of each column has the labels.
         below = number + columns >= count
-        _tick(axes.xaxis, column_labels, column_values, width, shown=below, rotated=rotated)
+        canvas.ticks(
+            axes.xaxis, column_labels, width, shown=below, places=column_values, rotated=rotated
+        )
         if number_format:
             _write_numbers(drawn, panel, number_format, row_values, column_values)
     if count == 1:
@@ -133,7 +138,7 @@ def _flat(titles: ArrayLike) -> list[str]:
 def _panel_size(
     shape: tuple[int, int, int],
     columns: int,
-    titles: list[str] | None,
+    titles: list[str],
     labeled: bool,
     written: list[str],
 ) -> tuple[float, float]:
@@ -154,24 +159,40 @@ def _panel_size(
     return max(width + 0.15, 0.08 * canvas.longest(titles)), height
 
 
-def _room(labels: list[str] | None) -> float:
+def _room(labels: list[str]) -> float:
     """Inches next to a heatmap for its labels."""
     return 0.35 + canvas.LETTER * canvas.longest(labels or ["00"])
 
 
-def _tick(
-    axis: canvas.Axis,
-    labels: list[str] | None,
-    values: np.ndarray | None,
-    inches: float,
-    shown: bool,
-    rotated: bool = False,
-) -> None:
-    if labels:
-        canvas.word_ticks(axis, labels, values, room=inches / len(labels), rotated=rotated)
-    elif values is None:
-        canvas.whole_numbers(axis)
-    axis.set_tick_params(labelsize=canvas.SMALL, length=2, labelleft=shown, labelbottom=shown)
+def _increasing(argument: str, value: ArrayLike | None, count: int, item: str) -> np.ndarray | None:
+    """`value` as `count` numbers that do not decrease, and are not all equal."""
+    if value is None:
+        return None
+    vector = canvas.numbers(WHO, argument, value, (1,), "(N,)")
+    if len(vector) != count:
+        _checks.fail(WHO, argument, f"hold one number per {item}, {count}", vector.shape)
+    if not np.all(np.diff(vector) >= 0) or (count > 1 and vector[0] == vector[-1]):
+        _checks.fail(WHO, argument, "increase", value)
+    return vector
+
+
+def _check_format(number_format: Any) -> None:
+    """Raises unless `number_format` is a valid format, or None."""
+    try:
+        valid = number_format is None or isinstance(_written(0.5, number_format), str)
+    except (TypeError, ValueError):
+        valid = False
+    if not valid:
+        expected = 'be a format of numbers, such as ".2f", or None'
+        _checks.fail(WHO, "number_format", expected, number_format)
+
+
+def _written(number: float, number_format: str) -> str:
+    """A formatted number with the minus sign of axes, and without a minus before zero."""
+    words = format(number, number_format)
+    if words.startswith("-") and not words.strip("-0."):
+        words = words[1:]
+    return words.replace("-", "\N{MINUS SIGN}")
 
 
 def _write_numbers(
@@ -187,7 +208,7 @@ def _write_numbers(
         drawn.axes.text(
             column if column_values is None else column_values[column],
             row if row_values is None else row_values[row],
-            canvas.written(number, number_format),
+            _written(number, number_format),
             ha="center",
             va="center",
             color="black" if brightness > 0.5 else "white",

@@ -8,7 +8,13 @@ import numpy as np
 from tfattn import _checks
 from tfattn.plot import canvas
 
-_NAMES = {"loss": "training", "val_loss": "validation"}
+WHO = "loss_curve"
+# The curves are distinct by dashes in gray, and by color for most readers with a color vision
+# deficiency (Okabe and Ito, 2008).
+_CURVES: dict[str, dict[str, Any]] = {
+    "loss": {"label": "training", "color": "#0072b2", "linestyle": "-"},
+    "val_loss": {"label": "validation", "color": "#d55e00", "linestyle": (0, (6, 2))},
+}
 
 
 def loss_curve(
@@ -35,22 +41,35 @@ def loss_curve(
         ['training', 'validation']
     """
     curves = _curves(history)
-    axes = canvas.curve_axes("loss_curve", x_label, y_label, title, ax)
-    for number, (name, losses) in enumerate(curves.items()):
-        canvas.draw_curve(axes, np.arange(1, len(losses) + 1), losses, number, name)
+    for argument, words in (("x_label", x_label), ("y_label", y_label)):
+        _checks.string(WHO, argument, words)
+    canvas.check_title(WHO, title)
+    axes = canvas.axes_of(WHO, ax, 6.4, 4.0)
+    for name, losses in curves.items():
+        marker = "o" if len(losses) == 1 else None  # a line does not show a single point
+        epochs = np.arange(1, len(losses) + 1)
+        axes.plot(epochs, losses, linewidth=1.8, marker=marker, **_CURVES[name])
+    axes.set_xlabel(x_label, fontsize=canvas.MEDIUM)
+    axes.set_ylabel(y_label, fontsize=canvas.MEDIUM)
+    axes.set_title(title or "", fontsize=canvas.MEDIUM)
+    axes.tick_params(labelsize=canvas.SMALL + 1)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(color="0.92")
+    axes.set_axisbelow(True)
     canvas.whole_numbers(axes.xaxis)
     if len(curves) > 1:
-        canvas.legend(axes)
+        axes.legend(frameon=False, fontsize=canvas.SMALL + 1, handlelength=3.2)
     return canvas.finished(axes)
 
 
 def _curves(history: Any) -> dict[str, np.ndarray]:
+    """The losses by their names in a history."""
     history = getattr(history, "history", history)
     if not isinstance(history, Mapping):
         history = {"loss": history}
-    _checks.mapping("loss_curve", "history", history, ["loss"])
-    kept = {name: history[key] for key, name in _NAMES.items() if key in history}
+    _checks.mapping(WHO, "history", history, ["loss"])
     return {
-        name: canvas.numbers("loss_curve", "history", losses, (1,), "(epochs,)")
-        for name, losses in kept.items()
+        name: canvas.numbers(WHO, "history", history[name], (1,), "(epochs,)")
+        for name in _CURVES
+        if name in history
     }

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from tfattn import _checks, _optional
-from tfattn.plot import canvas, cells
+from tfattn.plot import canvas
 
 WHO = "mask_pictures"
 MAY, MAY_NOT = "#0072b2", "#e4e4e4"
@@ -54,8 +54,8 @@ def mask_pictures(
         axes = figure.add_subplot(rows, columns, number + 1)
         _draw(axes, picture)
         axes.set_title(titles[number] if titles else "", fontsize=canvas.MEDIUM)
-        shown = {"labelleft": number % columns == 0, "labelbottom": number + columns >= count}
-        axes.tick_params(labelsize=canvas.SMALL, length=2, **shown)
+        canvas.ticks(axes.yaxis, [], height, shown=number % columns == 0)
+        canvas.ticks(axes.xaxis, [], width, shown=number + columns >= count)
     figure.supxlabel("Keys", fontsize=canvas.MEDIUM)
     figure.supylabel("Queries", fontsize=canvas.MEDIUM)
     patches = _optional.find("matplotlib.patches", "plot", WHO)
@@ -96,13 +96,13 @@ def _dense(mask: Any, queries: int, keys: int) -> np.ndarray:
     letters = "(T, S), (B, T, S) or (B, H, T, S)"
     try:
         array = np.asarray(mask.dense(queries, keys) if hasattr(mask, "dense") else mask)
-    except ValueError:
-        _checks.fail(WHO, "masks", f"be masks, or booleans of shape {letters}", mask)
+    except ValueError:  # of rows of unlike lengths
+        array = np.array(None)
     if array.ndim < 2:
         _checks.fail(WHO, "masks", f"be masks, or booleans of shape {letters}", mask)
     _checks.boolean_dtype(WHO, "masks", str(array.dtype), "or be masks of `tfattn.masks`")
     wanted = (*array.shape[:-2], queries, keys)
-    _checks.broadcasts(WHO, "masks", array.shape, wanted, "(T, S), (B, T, S) or (B, H, T, S)")
+    _checks.broadcasts(WHO, "masks", array.shape, wanted, letters)
     return np.broadcast_to(array, wanted)
 
 
@@ -112,10 +112,8 @@ def _draw(axes: canvas.Axes, picture: np.ndarray) -> None:
     axes.imshow(picture, cmap=shades, vmin=0, vmax=1, aspect="auto", interpolation="nearest")
     rows, columns = picture.shape
     if max(rows, columns) <= 32:  # room for lines between the cells
-        axes.set_xticks(cells.edges(np.arange(columns)), minor=True)
-        axes.set_yticks(cells.edges(np.arange(rows)), minor=True)
+        axes.set_xticks(np.arange(columns + 1) - 0.5, minor=True)
+        axes.set_yticks(np.arange(rows + 1) - 0.5, minor=True)
         axes.grid(which="minor", color="white", linewidth=0.8)
         axes.tick_params(which="minor", length=0)
-    for axis in (axes.xaxis, axes.yaxis):
-        canvas.whole_numbers(axis)
     axes.spines[:].set_visible(False)

@@ -9,11 +9,6 @@ import re
 from typing import Any
 
 
-def filled(template: str, data: dict[str, Any] | list[Any], title: str) -> str:
-    """Fills a template of this folder with data and a title."""
-    return fill(_read(template), data, title)
-
-
 def fill(text: str, data: dict[str, Any] | list[Any], title: str) -> str:
     """Fills the text of a template with data, a title, and the fingerprint of its one script."""
     # The page's policy permits only the template's own script.
@@ -25,7 +20,7 @@ def fill(text: str, data: dict[str, Any] | list[Any], title: str) -> str:
     values = {
         "title": html.escape(title),
         "script_hash": f"sha256-{digest}",
-        "common_style": _read("page.css"),
+        "common_style": read("page.css"),
         "data": written,
     }
     # A single pass keeps braces in a title or a word.
@@ -34,6 +29,6 @@ def fill(text: str, data: dict[str, Any] | list[Any], title: str) -> str:
     return page.encode("utf-8", "backslashreplace").decode()
 
 
-def _read(name: str) -> str:
+def read(name: str) -> str:
     """The text of a file of this folder."""
     return importlib.resources.files("tfattn.plot").joinpath(name).read_text("utf-8")

@@ -33,12 +33,10 @@ class Viewer:
 
     Args:
         page: the HTML page.
-        name: title of the frame, for screen readers.
     """
 
-    def __init__(self, page: str, name: str = "Attention viewer") -> None:
+    def __init__(self, page: str) -> None:
         self.page = page
-        self.name = name
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Saves the page as a single HTML file, which needs no network.
@@ -53,7 +51,7 @@ class Viewer:
     def _repr_html_(self) -> str:
         # The frame isolates the page's styles from the notebook's, the sandbox its scripts.
         return (
-            f'<iframe srcdoc="{html.escape(self.page)}" title="{html.escape(self.name)}" '
+            f'<iframe srcdoc="{html.escape(self.page)}" title="Attention viewer" '
             f'sandbox="allow-scripts" loading="lazy" '
             f'style="width: 100%; height: {HEIGHT}px; border: 0"></iframe>'
         )
@@ -64,7 +62,6 @@ def viewer(
     source: Sequence[str],
     target: Sequence[str] | None = None,
     target_in: Sequence[str] | None = None,
-    row: int = 0,
     title: str = "Attention weights by word",
     language: Literal["en", "zh"] = "en",
 ) -> Viewer:
@@ -85,19 +82,19 @@ def viewer(
 
     Args:
         weights: result of `tfattn.attention_weights`, a dict from path to `(B, T, S)` or
-            `(B, H, T, S)`. The page rounds them to 0.001.
+            `(B, H, T, S)`, of which the first sentence of the batch is shown. The page rounds them
+            to 0.001.
         source: the source words. With fewer words than S, padding is left out.
         target: the target words, or None for a model of a single sentence.
         target_in: the inputs of the decoder, to which its self-attention attends: the begin token,
             then all but the last of `target`. Defaults to `target`.
-        row: int of at least 0, the sentence of the batch.
         title: heading of the page.
         language: language of the labels, `"en"` or `"zh"` (Chinese).
     Returns:
         `Viewer`, with `save(path)`. A notebook displays it.
     Raises:
         ValueError: `weights` is not a dict of such arrays, or has negative or not finite numbers;
-            there are more words than weights; `row` is outside the batch; another `language`.
+            there are more words than weights; another `language`.
     Example:
         >>> weights = {"decoder": np.full((1, 2, 3), 1 / 3)}  # (B, T, S)
         >>> page = tfattn.plot.viewer(weights, ["the", "cat", "sleeps"], ["le", "chat"])
@@ -107,9 +104,9 @@ def viewer(
     if _checks.string(WHO, "language", language) not in ("en", "zh"):
         _checks.fail(WHO, "language", 'be "en" or "zh"', language)
     words = _words(source, target, target_in)
-    views = _views(_matrices(weights, row), words)
+    views = _views(_matrices(weights), words)
     data = {"language": language, "words": words, "views": views}
-    return Viewer(page.filled("viewer.html", data, title))
+    return Viewer(page.fill(page.read("viewer.html"), data, title))
 
 
 def _words(
@@ -131,20 +128,16 @@ def _words(
     return words
 
 
-def _matrices(weights: Mapping[str, ArrayLike], row: int) -> dict[str, np.ndarray]:
-    """The weights of a row of the batch, `(H, T, S)` by path."""
+def _matrices(weights: Mapping[str, ArrayLike]) -> dict[str, np.ndarray]:
+    """The weights of the first sentence of the batch, `(H, T, S)` by path."""
     letters = "(B, T, S) or (B, H, T, S)"
     if not isinstance(weights, Mapping) or not weights:
         expected = f"be a dict from path to an array {letters}, as from attention_weights"
         _checks.fail(WHO, "weights", expected, weights)
-    _checks.non_negative_int(WHO, "row", row)
     matrices = {}
     for path, value in weights.items():
         argument = f"weights[{path!r}]"
-        array = canvas.numbers(WHO, argument, value, (3, 4), letters)
-        if row >= len(array):
-            _checks.fail(WHO, "row", f"be below the batch size of {argument}, {len(array)}", row)
-        matrix = array[row]
+        matrix = canvas.numbers(WHO, argument, value, (3, 4), letters)[0]
         wrong = matrix[~np.isfinite(matrix) | (matrix < 0)]
         if wrong.size:
             _checks.fail(WHO, argument, "hold finite numbers of at least 0", float(wrong[0]))
