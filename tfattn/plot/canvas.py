@@ -66,17 +66,10 @@ def ticks(
     places: np.ndarray | None = None,
     rotated: bool | None = None,
 ) -> None:
-    """Words along an axis; whole numbers if there are neither words nor places.
+    """Words along an axis, at `places` or 0 … N − 1; whole numbers if there are neither.
 
-    Args:
-        axis: axis of matplotlib.
-        labels: N words, or none.
-        inches: length of the axis; on a short axis some words are left out.
-        shown: whether the axis has labels, which a neighbor may have instead.
-        size: font size in points.
-        places: N positions. Defaults to 0 … N − 1.
-        rotated: whether to rotate words along the x axis. Defaults to words of more than two
-            letters.
+    Some words are left out if they are too many for these inches. `shown` is False where a neighbor
+    has the labels. Words of more than two letters along the x axis are rotated by default.
     """
     if labels:
         step = max(1, math.ceil(size / 50 * len(labels) / inches))

@@ -11,27 +11,18 @@ from tfattn import _optional
 
 REGULAR = 400  # the weight of a font for text
 
-# Preferred fonts, with Chinese and most other East Asian characters.
+# Fonts that come first, with Chinese and most other East Asian characters.
 PREFERRED = (
     "Noto Sans CJK SC",
     "Noto Sans CJK JP",  # matplotlib's name of the collection of all variants
-    "Noto Sans SC",
     "Source Han Sans SC",
-    "Source Han Sans CN",
     "PingFang SC",
     "Hiragino Sans GB",
-    "Heiti SC",
-    "Heiti TC",
-    "STHeiti",
     "Microsoft YaHei",
     "SimHei",
-    "DengXian",
     "WenQuanYi Micro Hei",
-    "WenQuanYi Zen Hei",
     "Droid Sans Fallback",
-    "Arial Unicode MS",
     "SimSun",
-    "AR PL UMing CN",
 )
 
 # Fonts to install for scripts, by the first word of a character's name in Unicode.
