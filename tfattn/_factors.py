@@ -38,11 +38,6 @@ class LogitFactors:
         """The factors of these logits, or None."""
         return getattr(logits, "_tfattn_factors", None)
 
-    @staticmethod
-    def fit_on(logits: Tensor) -> bool:
-        """Whether these logits belong to a graph, which can leave them uncomputed."""
-        return hasattr(logits, "graph")
-
     def on(self, logits: Any) -> Tensor:
         """The same logits, with these factors attached."""
         logits._tfattn_factors = self

@@ -8,6 +8,7 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn.training import processes
+from tfattn.training.backup import inner_optimizer
 from tfattn.training.callback_group import CallbackGroup, Logs
 
 
@@ -79,7 +80,7 @@ class AveragedWeights(CallbackGroup):
             self._swap_in_weights()
 
     def _check_optimizer(self) -> None:
-        optimizer = _inner_optimizer(self.model)
+        optimizer = inner_optimizer(self.model)
         if not getattr(optimizer, "use_ema", False):
             expected = "keep an average: `use_ema=True`"
             _checks.fail("AveragedWeights", "optimizer", expected, optimizer.name)
@@ -87,7 +88,7 @@ class AveragedWeights(CallbackGroup):
     def _swap_in_average(self) -> None:
         self._recover_weights()
         variables, optimizer = self.model.trainable_variables, self.model.optimizer
-        if int(ops.convert_to_numpy(_inner_optimizer(self.model).iterations)) == 0:
+        if int(ops.convert_to_numpy(inner_optimizer(self.model).iterations)) == 0:
             expected = "have an average, which exists after the first update"
             _checks.fail("AveragedWeights", "optimizer", expected, optimizer.name)
         weights = _to_arrays(variables)
@@ -112,11 +113,6 @@ class AveragedWeights(CallbackGroup):
             if all(np.array_equal(*pair, equal_nan=True) for pair in pairs):
                 self._swap_in_weights()
         self._swapped = None
-
-
-def _inner_optimizer(model: keras.Model) -> keras.optimizers.Optimizer:
-    """The optimizer that updates weights, possibly within a `LossScaleOptimizer`."""
-    return getattr(model.optimizer, "inner_optimizer", model.optimizer)
 
 
 def _to_arrays(variables: Sequence[keras.Variable]) -> list[np.ndarray]:

@@ -40,6 +40,11 @@ def lock(filepath: str | os.PathLike[str]) -> filelock.BaseFileLock:
     return found
 
 
+def inner_optimizer(model: keras.Model) -> keras.optimizers.Optimizer:
+    """The optimizer that updates weights, possibly within a `LossScaleOptimizer`."""
+    return getattr(model.optimizer, "inner_optimizer", model.optimizer)
+
+
 class NotFiniteError(ValueError):
     """The training loss is NaN or infinite."""
 
@@ -189,7 +194,11 @@ class Backup(keras.callbacks.Callback):
             array = processes.to_numpy(variable)
             # NumPy can write bfloat16, but not read it.
             arrays[name] = array.astype("float32") if array.dtype.kind == "V" else array
-        content = {"epoch": epoch + 1, "history": history, "optimizer": self._optimizer_class()}
+        content = {
+            "epoch": epoch + 1,
+            "history": history,
+            "optimizer": type(inner_optimizer(self.model)).__name__,
+        }
         arrays["logs"] = np.array(json.dumps(content))
         processes.on_primary("Backup", lambda: self._write(arrays))
         # Last: after a full disk or an interruption, the file has the previous epoch.
@@ -214,11 +223,6 @@ class Backup(keras.callbacks.Callback):
             for owner, variables in owners.items()
             for i, variable in enumerate(variables)
         }
-
-    def _optimizer_class(self) -> str:
-        """The class that updates weights, possibly within a `LossScaleOptimizer`."""
-        optimizer = self.model.optimizer
-        return type(getattr(optimizer, "inner_optimizer", optimizer)).__name__
 
     def _write(self, arrays: dict[str, Any]) -> None:
         with replacing(self.filepath) as unfinished, open(unfinished, "wb") as file:
@@ -256,7 +260,7 @@ class Backup(keras.callbacks.Callback):
         shapes = {name: tuple(variable.shape) for name, variable in variables.items()}
         found = {name: array.shape for name, array in arrays.items()}
         # Adam's second moments and Adamax's norms have the same shapes.
-        if shapes != found or logs["optimizer"] != self._optimizer_class():
+        if shapes != found or logs["optimizer"] != type(inner_optimizer(self.model)).__name__:
             expected = "belong to this model and optimizer; delete it to start again"
             _checks.fail("Backup", "filepath", expected, str(self.filepath))
         return arrays

@@ -83,7 +83,6 @@ class MaskedCrossentropy(keras.losses.Loss):
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         """Loss of each token, `(B, T)`, 0 at padding."""
         y_true = ops.cast(y_true, "int32")
-        check_logits(type(self).__name__, y_true, y_pred)
         is_real = y_true != self.padding_id
         # Backends differ in their handling of ids outside the vocabulary.
         is_word = ops.logical_and(y_true >= 0, y_true < ops.shape(y_pred)[-1])
@@ -99,10 +98,9 @@ class MaskedCrossentropy(keras.losses.Loss):
         self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None
     ) -> Tensor:
         # Keras's own reduction divides by all tokens, padding included.
-        who = type(self).__name__
-        y_true = ids_of(who, y_true)
-        y_pred = tensor_of(who, "y_pred", y_pred, "(B, T, V)")
-        weights = token_weights(who, y_true, self.padding_id, sample_weight)
+        y_true, y_pred, weights = checked_inputs(
+            type(self).__name__, y_true, y_pred, sample_weight, self.padding_id
+        )
         per_token = self.reduction in ("none", None)
         # A subclass with its own `call` needs the logits.
         needs_logits = per_token or type(self).call is not MaskedCrossentropy.call
@@ -116,9 +114,7 @@ class MaskedCrossentropy(keras.losses.Loss):
         else:
             from tfattn.training import streamed
 
-            check_logits(who, y_true, y_pred)
             factors.are_used = True
-            y_true = ops.cast(y_true, "int32")
             loss = streamed.weighted_loss(factors, y_true, weights, self.label_smoothing)
         if self.reduction == "sum":
             return loss
@@ -166,8 +162,11 @@ def _token_losses(target: Tensor, logits: Tensor, is_real: Tensor, smoothing: fl
             parts = kept
             if upstream is None:
                 (upstream,) = arguments
-            elif _needs_second_gradient():  # the saved tensors have no graph on PyTorch
-                parts = normalized(*arguments)
+            else:  # on PyTorch
+                import torch
+
+                if torch.is_grad_enabled():  # `create_graph=True`: what is kept has no graph
+                    parts = normalized(*arguments)
             upstream = ops.where(is_real, upstream, 0.0)
             exponentials, row_sum, log_normalizer, target_logit = parts
             p_target = ops.exp(target_logit - log_normalizer)
@@ -176,13 +175,6 @@ def _token_losses(target: Tensor, logits: Tensor, is_real: Tensor, smoothing: fl
         return ops.where(is_real, losses, 0.0), vjp
 
     return losses(logits)
-
-
-def _needs_second_gradient() -> bool:
-    """Whether PyTorch differentiates the gradient itself (`create_graph=True`)."""
-    import torch
-
-    return torch.is_grad_enabled()
 
 
 def _grad_logits(
@@ -229,26 +221,43 @@ def streamable(logits: Tensor) -> LogitFactors | None:
     return factors if streamed.saves_time() else None
 
 
-def token_weights(
-    who: str, y_true: Tensor, padding_id: int, sample_weight: Tensor | None
-) -> Tensor:
-    """The weight of each token, float32, in the shape of `y_true`; 0 for padding.
+def checked_inputs(
+    who: str, y_true: Any, y_pred: Any, sample_weight: Any, padding_id: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Ids as int32, logits, and the weight of each token: float32, 0 for padding.
 
-    `sample_weight` may have one number per row.
+    A float id with a fraction raises, or in a graph becomes −1. `sample_weight` may have one number
+    per row.
     """
+    y_true = _tensor(who, "y_true", y_true, "(B, T)")
+    if "float" in keras.backend.standardize_dtype(y_true.dtype):
+        try:
+            _checks.whole(who, "y_true", np.asarray(y_true))
+        except _checks.SYMBOLIC[keras.backend.backend()]:
+            y_true = ops.where(y_true == ops.round(y_true), y_true, -1)
+    y_true = ops.cast(y_true, "int32")
+
+    y_pred = _tensor(who, "y_pred", y_pred, "(B, T, V)")
+    letters = f"{tuple(y_true.shape)}, as `y_true`, and one axis for the vocabulary"
+    _checks.rank(who, "y_pred", y_pred.shape, (len(y_true.shape) + 1,), letters)
+    known = zip(y_pred.shape[:-1], y_true.shape, strict=True)
+    if any(None not in sizes and sizes[0] != sizes[1] for sizes in known):
+        _checks.fail(who, "y_pred", f"have shape {letters}", tuple(y_pred.shape))
+    _checks.has_width(who, "y_pred", y_pred.shape)
+
     weights = ops.cast(y_true != padding_id, "float32")
     if sample_weight is None:
-        return weights
-    sample_weight = tensor_of(who, "sample_weight", sample_weight, "(B,) or (B, T)")
+        return y_true, y_pred, weights
+    sample_weight = _tensor(who, "sample_weight", sample_weight, "(B,) or (B, T)")
     sample_weight = ops.cast(sample_weight, "float32")
     shape = tuple(sample_weight.shape)
     if len(shape) == 1 < len(y_true.shape):
         sample_weight, shape = sample_weight[:, None], (*shape, 1)
     _checks.broadcasts(who, "sample_weight", shape, y_true.shape, "(B,) or that of `y_true`")
-    return weights * sample_weight
+    return y_true, y_pred, weights * sample_weight
 
 
-def tensor_of(who: str, argument: str, value: Any, letters: str) -> Tensor:
+def _tensor(who: str, argument: str, value: Any, letters: str) -> Tensor:
     """Converts an argument to a tensor of numbers."""
     if not isinstance(value, list | tuple | numbers.Number):
         _checks.array(who, argument, value, letters)
@@ -258,24 +267,3 @@ def tensor_of(who: str, argument: str, value: Any, letters: str) -> Tensor:
         _checks.fail(who, argument, f"be a tensor of numbers, of shape {letters}", value)
     _checks.array(who, argument, tensor, letters)
     return tensor
-
-
-def ids_of(who: str, y_true: Any) -> Tensor:
-    """Converts `y_true` to a tensor; a float with a fraction raises, or in a graph becomes −1."""
-    tensor = tensor_of(who, "y_true", y_true, "(B, T)")
-    if "float" in keras.backend.standardize_dtype(tensor.dtype):
-        try:
-            _checks.whole(who, "y_true", np.asarray(tensor))
-        except _checks.SYMBOLIC[keras.backend.backend()]:
-            tensor = ops.where(tensor == ops.round(tensor), tensor, -1)
-    return tensor
-
-
-def check_logits(who: str, y_true: Tensor, y_pred: Tensor) -> None:
-    """Raises unless `y_pred` has the shape of `y_true` plus an axis for the vocabulary."""
-    letters = f"{tuple(y_true.shape)}, as `y_true`, and one axis for the vocabulary"
-    _checks.rank(who, "y_pred", y_pred.shape, (len(y_true.shape) + 1,), letters)
-    known = zip(y_pred.shape[:-1], y_true.shape, strict=True)
-    if any(None not in sizes and sizes[0] != sizes[1] for sizes in known):
-        _checks.fail(who, "y_pred", f"have shape {letters}", tuple(y_pred.shape))
-    _checks.has_width(who, "y_pred", y_pred.shape)

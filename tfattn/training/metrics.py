@@ -7,14 +7,7 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn._types import Tensor
-from tfattn.training.losses import (
-    MaskedCrossentropy,
-    check_logits,
-    ids_of,
-    streamable,
-    tensor_of,
-    token_weights,
-)
+from tfattn.training.losses import MaskedCrossentropy, checked_inputs, streamable
 
 
 @keras.saving.register_keras_serializable("tfattn")
@@ -55,9 +48,9 @@ class MaskedAccuracy(keras.metrics.Mean):
     def update_state(
         self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None
     ) -> None:
-        y_true = ops.cast(ids_of("MaskedAccuracy", y_true), "int32")
-        y_pred = tensor_of("MaskedAccuracy", "y_pred", y_pred, "(B, T, V)")
-        check_logits("MaskedAccuracy", y_true, y_pred)
+        y_true, y_pred, weights = checked_inputs(
+            "MaskedAccuracy", y_true, y_pred, sample_weight, self.padding_id
+        )
         factors = streamable(y_pred)
         if factors is None or not factors.are_used:
             # `ops.argmax` is slower on TensorFlow: extra passes distinguish −0 from 0.
@@ -67,7 +60,6 @@ class MaskedAccuracy(keras.metrics.Mean):
 
             best_ids = streamed.best_ids(factors)
         right = ops.cast(y_true == best_ids, "float32")
-        weights = token_weights("MaskedAccuracy", y_true, self.padding_id, sample_weight)
         # Flat: Keras would average over each row first, so that tokens of longer rows count less.
         super().update_state(ops.reshape(right, (-1,)), ops.reshape(weights, (-1,)))
 
@@ -119,8 +111,9 @@ class TokenLoss(keras.metrics.Mean):
     def update_state(
         self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None
     ) -> None:
-        y_true = ids_of("TokenLoss", y_true)
-        weights = token_weights("TokenLoss", y_true, self.loss.padding_id, sample_weight)
+        y_true, y_pred, weights = checked_inputs(
+            "TokenLoss", y_true, y_pred, sample_weight, self.loss.padding_id
+        )
         weights = ops.sum(weights)
         mean = self._sum(y_true, y_pred, sample_weight) / ops.where(weights == 0, 1.0, weights)
         super().update_state(mean, weights)

@@ -73,13 +73,13 @@ def best_ids(factors: LogitFactors) -> tf.Tensor:
     blocks = _append_zeros(tokens, num_blocks * rows - num_tokens)
     blocks = tf.reshape(blocks, (num_blocks, rows, width))
 
-    def body(at: tf.Tensor, ids: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
-        best = tf.math.top_k(_logits(blocks[at], *others), 1).indices  # (R, 1)
-        return at + 1, ids.write(at, best[:, 0])
-
-    ids = tf.TensorArray(tf.int32, num_blocks, element_shape=[None])
-    _, ids = tf.while_loop(lambda at, _: at < num_blocks, body, (0, ids), parallel_iterations=1)
-    return tf.reshape(tf.reshape(ids.stack(), (-1,))[:num_tokens], shape)
+    ids = tf.map_fn(
+        lambda block: tf.math.top_k(_logits(block, *others), 1).indices[:, 0],
+        blocks,
+        parallel_iterations=1,
+        fn_output_signature=tf.int32,
+    )
+    return tf.reshape(tf.reshape(ids, (-1,))[:num_tokens], shape)
 
 
 def _losses_and_grads(
@@ -150,20 +150,15 @@ def _log_normalizer_and_grads(
     num_full = num_counted // rows
     num_small = -(-(num_counted - num_full * rows) // small_rows)
     grad_rows = tf.zeros((vectors.shape[0], vectors.shape[1] + len(bias)))
-    grad_rows, found = _pass_over_blocks(
-        grad_rows, sorted_inputs, 0, rows, num_full, num_blocks, vectors, *bias
+    passes = (  # first token, tokens per block, blocks, most blocks
+        (0, rows, num_full, num_blocks),
+        (num_full * rows, small_rows, num_small, -(-rows // small_rows)),
     )
-    grad_rows, more = _pass_over_blocks(
-        grad_rows,
-        sorted_inputs,
-        num_full * rows,
-        small_rows,
-        num_small,
-        -(-rows // small_rows),
-        vectors,
-        *bias,
-    )
-    both = [_append_zeros(tf.concat(parts, 0), 1) for parts in zip(found, more, strict=True)]
+    results = []
+    for blocks in passes:
+        grad_rows, found = _pass_over_blocks(grad_rows, sorted_inputs, *blocks, vectors, *bias)
+        results.append(found)
+    both = [_append_zeros(tf.concat(parts, 0), 1) for parts in zip(*results, strict=True)]
     places = tf.where(places < num_full * rows, places, places + (num_blocks - num_full) * rows)
     places = tf.where(is_counted, places, tf.shape(both[0])[0] - 1)
     return *(tf.gather(x, places) for x in both), grad_rows
