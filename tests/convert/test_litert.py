@@ -41,7 +41,7 @@ def test_to_litert_after_an_error_leaves_the_old_file(tmp_path, monkeypatch):
 
     path = tmp_path / "model.tflite"
     path.write_text("old")
-    monkeypatch.setattr("tfattn.convert.litert._converted", fails)
+    monkeypatch.setattr("tfattn.convert.graphs._converted", fails)
     with pytest.raises(RuntimeError, match="in the middle"):
         to_litert(built(block=PLAIN), path)
     assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]

@@ -67,7 +67,7 @@ def test_to_onnx_after_an_error_leaves_nothing_and_can_be_repeated(
         if written == ["encoder.onnx", "step.onnx"]:
             raise RuntimeError("in the middle")
 
-    monkeypatch.setattr("tfattn.convert.onnx._export", export)
+    monkeypatch.setattr("tfattn.convert.graphs._export", export)
     with pytest.raises(RuntimeError, match="in the middle"):
         to_onnx(plain, [SOURCE, TARGET], folder)
     assert list(tmp_path.rglob("*")) == ([folder] if empty else [])
