@@ -114,46 +114,8 @@ def rounded(model, path):
     _, arrays = contents(path)
     copy = type(model).from_config(model.get_config())
     copy.build_for_any()
-
-    def load(layer, name):
-        parts = {part.rpartition("/")[0] for part in weights.arrays(layer)}
-        modules = {part: f"{name}/{part}".rstrip("/") for part in parts}
-        weights.load_rows(layer, modules, arrays)
-
-    for side in ("encoder", "decoder"):
-        stack = getattr(copy, side)
-        if f"{side}/embedding" in arrays:
-            stack.embedding.embeddings.assign(arrays[f"{side}/embedding"])
-        load_side = load_recurrent if hasattr(copy, "units") else load_stack
-        load_side(stack, side, arrays, load)
-    for bridge in getattr(copy, "bridges", ()):
-        load(bridge, bridge.name)
-    if copy.output_dense is not None:
-        load(copy.output_dense, "output")
+    weights.load_state([("", copy, {path: (path,) for path in arrays})], arrays)
     return copy
-
-
-def load_stack(stack, side, arrays, load):
-    if f"{side}/positions" in arrays:
-        stack.positions.embeddings.assign(arrays[f"{side}/positions"])
-    for part in (*stack.blocks, *([stack.final_norm] if stack.final_norm else [])):
-        load(part, f"{side}/{part.name}")
-
-
-def load_recurrent(stack, side, arrays, load):
-    if side == "encoder":
-        cells = [*stack.forward_cells, *stack.backward_cells]
-    else:
-        cells = stack.cells
-        load(stack.readout, "decoder/readout")
-        for part, name in (("query", "query"), ("key", "key"), ("score", "v")):
-            kernel = getattr(stack.score, f"{part}_kernel")
-            kernel.assign(arrays[f"decoder/score/{name}.weight"].T)
-    for cell in cells:
-        of_input, of_state = (f"{side}/{cell.name}/{part}" for part in ("input", "recurrent"))
-        cell.kernel.assign(arrays[f"{of_input}.weight"].T)
-        cell.recurrent_kernel.assign(arrays[f"{of_state}.weight"].T)
-        cell.bias.assign(np.stack([arrays[f"{of_input}.bias"], arrays[f"{of_state}.bias"]]))
 
 
 def sentences(words, count=100):

@@ -22,11 +22,11 @@ def test_to_page_int8_rounds_to_a_127th_of_the_greatest(tmp_path):
     model.encoder.embedding.embeddings.assign(table)
     to_page(model, source, target, tmp_path / "page.html")
     _, arrays = contents(tmp_path / "page.html")
-    found = arrays["encoder/embedding"]
+    found = arrays["encoder/embedding/embeddings"]
     steps = np.abs(table).max(axis=1, keepdims=True) / 127
     assert (np.abs(found - table) <= 0.5001 * steps).all() and not found[4].any()
     bias = weights.arrays(model.output_dense)["bias"]
-    np.testing.assert_array_equal(arrays["output.bias"], bias)
+    np.testing.assert_array_equal(arrays["output/bias"], bias)
 
 
 @pytest.mark.slow

@@ -42,12 +42,14 @@ def test_weights_load_lists_all_mismatched_weights_in_one_error():
         np.testing.assert_array_equal(array, before[name])
 
 
-def test_weights_to_rows_are_outputs_with_heads_side_by_side():
+def test_weights_to_state_are_outputs_with_heads_side_by_side():
     layer = MultiHeadAttention(num_heads=2, key_dim=3, value_dim=5, output_shape=11)
     layer.build((None, None, 7), (None, None, 13))
     randomized(layer)
-    modules = {name: name for name in ("query", "key", "value", "attention_output")}
-    rows, own = weights.to_rows(layer, modules), weights.arrays(layer)
+    own = weights.arrays(layer)
+    names = ("query", "key", "value", "attention_output")
+    parts = [("", layer, {f"{name}.": (name,) for name in names})]
+    rows = weights.to_state(parts)
     assert rows["query.weight"].shape == (6, 7)
     assert rows["value.weight"].shape == (10, 13)
     assert rows["attention_output.weight"].shape == (11, 10)
@@ -61,7 +63,7 @@ def test_weights_to_rows_are_outputs_with_heads_side_by_side():
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
     for variable in layer.weights:
         variable.assign(keras.ops.zeros(variable.shape))
-    weights.load_rows(layer, modules, rows)
+    weights.load_state(parts, rows)
     for name, array in weights.arrays(layer).items():
         np.testing.assert_array_equal(array, own[name])
 

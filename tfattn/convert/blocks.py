@@ -1,112 +1,69 @@
-"""Specifications of Transformer blocks that other libraries have too."""
+"""Features of attention layers and Transformer blocks that another library may lack."""
 
-from typing import Any, NamedTuple
+from collections.abc import Collection
 
 import keras
 
 from tfattn.convert import weights
 from tfattn.layers.attention.multi_head import MultiHeadAttention
+from tfattn.layers.attention.scores import DotProductScore
 from tfattn.layers.transformer.block import TransformerBlock
 from tfattn.layers.transformer.decoder_block import TransformerDecoderBlock
 from tfattn.layers.transformer.encoder_block import TransformerEncoderBlock
 from tfattn.layers.transformer.feed_forward import PositionwiseFeedForward
 
 BLOCKS = (TransformerEncoderBlock, TransformerDecoderBlock)
-_MAPS = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "attention_output": "out_proj"}
+_REASONS = {
+    "score": "only the scaled dot product is supported",
+    "normalizer": "only the softmax is supported",
+    "positions": "positions within attention are not supported",
+    "num_key_value_heads": "shared key heads are not supported",
+    "use_gate": "gates of heads are not supported",
+    "sliding_window": "pass a window as a mask to the call",
+    "attention_axes": "sequences must have one axis",
+    "use_bias": "all linear maps must have biases",
+    "key_dim": "the width of a head must be the width of the inputs / num_heads",
+    "value_dim": "keys and values must have one size",
+    "output_shape": "the output must have the width of the query",
+}
 
 
-def attention_maps(path: str, name: str) -> dict[str, str]:
-    """From the path of each linear map of an attention to its name in PyTorch's module."""
-    return {f"{path}{part}": f"{name}{module}" for part, module in _MAPS.items()}
+def check_attention(who: str, attention: MultiHeadAttention, allowed: Collection[str] = ()) -> None:
+    """Raises for a feature that the Transformer paper's attention lacks, unless it is allowed."""
+    heads, score = attention.num_heads, attention.score
+    width = attention.query_dense.kernel.shape[0]
+    plain = type(score) is DotProductScore and (score.scale is None or "scale" in allowed)
+    used = {
+        "score": not plain,
+        "normalizer": attention.normalizer is not None,
+        "positions": attention.positions is not None,
+        "num_key_value_heads": attention.num_key_value_heads != heads,
+        "use_gate": attention.use_gate,
+        "sliding_window": attention.sliding_window is not None,
+        "attention_axes": attention.attention_axes not in (None, (1,)),
+        "use_bias": not attention.use_bias,
+        "key_dim": attention.key_dim * heads != width,
+        "value_dim": attention.value_dim != attention.key_dim,
+        "output_shape": tuple(attention.output_dense.kernel.shape[2:]) != (width,),
+    }
+    for name, reason in _REASONS.items():
+        weights.refuse(who, name, used[name] and name not in allowed, reason)
 
 
-class BlockSpec(NamedTuple):
-    """The specification of a block of the Transformer paper.
-
-    `activation` and `inner_dropout` follow the inner layer of the feed-forward network.
-    `memory_width` is None without cross-attention.
-    """
-
-    width: int
-    num_heads: int
-    key_dim: int
-    hidden_dim: int
-    activation: Any = "relu"
-    epsilon: float = 1e-5
-    norm_first: bool = False
-    dropout: float = 0.0
-    attention_dropout: float = 0.0
-    inner_dropout: float = 0.0
-    memory_width: int | None = None
-
-
-def from_spec(cls: type[TransformerBlock], sizes: BlockSpec, **options: Any) -> TransformerBlock:
-    """Builds a block from its specification; `options` are `name` and `dtype`."""
-    attention = None
-    if sizes.key_dim * sizes.num_heads != sizes.width:
-        attention = MultiHeadAttention(
-            sizes.num_heads, sizes.key_dim, dropout=sizes.attention_dropout
-        )
-    feed_forward = None
-    if sizes.inner_dropout or keras.activations.get(sizes.activation) != keras.activations.relu:
-        feed_forward = PositionwiseFeedForward(
-            sizes.hidden_dim, activation=sizes.activation, dropout=sizes.inner_dropout
-        )
-    norm = None
-    if sizes.epsilon != 1e-5:
-        norm = keras.layers.LayerNormalization(epsilon=sizes.epsilon)
-    block = cls(
-        num_heads=sizes.num_heads,
-        hidden_dim=sizes.hidden_dim,
-        dropout=sizes.dropout,
-        attention_dropout=sizes.attention_dropout,
-        norm_first=sizes.norm_first,
-        attention=attention,
-        feed_forward=feed_forward,
-        norm=norm,
-        **options,
-    )
-    tokens = (None, None, sizes.width)
-    if sizes.memory_width is None:
-        block.build(tokens)
-    else:
-        block.build(tokens, (None, None, sizes.memory_width))
-    return block
-
-
-def to_spec(who: str, block: TransformerBlock) -> BlockSpec:
-    """The specification of a built block; raises for features that it cannot express."""
+def check_block(who: str, block: TransformerBlock, allowed: Collection[str] = ()) -> None:
+    """Raises for a feature that the paper's block lacks, unless one of the attention is allowed."""
     weights.check_type(who, "layer", block, BLOCKS)
     weights.check_built(who, block)
-    attention, network = block.self_attention, block.feed_forward
-    norm = block.self_attention_norm.norm
-    width = attention.query_dense.kernel.shape[0]
-    weights.check_plain(who, attention)
-    layer_norm = isinstance(norm, keras.layers.LayerNormalization)
-    layer_norm = layer_norm and norm.gamma is not None and norm.beta is not None
-    only_plain = "only activation(x · W_1 + b_1) · W_2 + b_2 is supported"
-    weights.refuse(who, "feed_forward", type(network) is not PositionwiseFeedForward, only_plain)
-    weights.refuse(
-        who, "norm", not layer_norm, "only layer normalization with both weights is supported"
-    )
-    weights.refuse(
-        who,
-        "value_dim",
-        attention.value_dim != attention.key_dim,
-        "keys and values must have one size",
-    )
-    weights.refuse(who, "use_bias", not attention.use_bias, "all linear maps must have biases")
-    cross = getattr(block, "cross_attention", None)
-    return BlockSpec(
-        width=width,
-        num_heads=attention.num_heads,
-        key_dim=attention.key_dim,
-        hidden_dim=network.hidden_dim,
-        activation=network.activation,
-        epsilon=norm.epsilon,
-        norm_first=block.norm_first,
-        dropout=block.dropout,
-        attention_dropout=attention.dropout,
-        inner_dropout=network.dropout,
-        memory_width=None if cross is None else cross.key_dense.kernel.shape[0],
-    )
+    check_attention(who, block.self_attention, allowed)
+    other = type(block.feed_forward) is not PositionwiseFeedForward
+    only = "only activation(x · W_1 + b_1) · W_2 + b_2 is supported"
+    weights.refuse(who, "feed_forward", other, only)
+    check_norm(who, block.self_attention_norm.norm)
+
+
+def check_norm(who: str, norm: keras.layers.Layer) -> None:
+    """Raises for another norm than layer normalization with both weights."""
+    plain = isinstance(norm, keras.layers.LayerNormalization)
+    plain = plain and norm.gamma is not None and norm.beta is not None
+    only = "only layer normalization with both weights is supported"
+    weights.refuse(who, "norm", not plain, only)

@@ -4,7 +4,7 @@ import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 import numpy as np
@@ -12,7 +12,6 @@ import numpy as np
 from tfattn import _checks, _optional
 from tfattn.convert import blocks, folders, weights
 from tfattn.layers.attention.multi_head import MultiHeadAttention
-from tfattn.layers.attention.scores import DotProductScore
 from tfattn.layers.positions.added import (
     LearnedPositionalEncoding,
     SinusoidalPositionalEncoding,
@@ -31,6 +30,31 @@ _ACTIVATIONS = {
     keras.activations.silu: "SWISH",
     keras.activations.tanh: "Tanh",
 }
+_NORMS = (
+    LayerNormalization,
+    keras.layers.LayerNormalization,
+    keras.layers.RMSNormalization,
+)
+# Names in CTranslate2's specification of a layer, as in `weights.Part`; an encoder's has no
+# `attention`.
+_BLOCK: weights.Table = {
+    "self_attention/linear_0/": [f"self_attention/{x}" for x in ("query", "key", "value")],
+    "self_attention/linear_1/": ["self_attention/attention_output"],
+    "self_attention/layer_norm/": ["self_attention_norm/norm"],
+    "attention/linear_0/": ["cross_attention/query"],
+    "attention/linear_1/": ["cross_attention/key", "cross_attention/value"],
+    "attention/linear_2/": ["cross_attention/attention_output"],
+    "attention/layer_norm/": ["cross_attention_norm/norm"],
+    "ffn/linear_0/": ["feed_forward/inner"],
+    "ffn/linear_1/": ["feed_forward/outer"],
+    "ffn/layer_norm/": ["feed_forward_norm/norm"],
+}
+_GATED: weights.Table = {
+    **_BLOCK,
+    "ffn/linear_0/": ["feed_forward/gate"],
+    "ffn/linear_0_noact/": ["feed_forward/inner"],
+}
+_OF_NORMS = {"weight": "gamma", "bias": "beta"}
 
 
 def to_ctranslate2(
@@ -88,13 +112,19 @@ def to_ctranslate2(
         _checks.fail(who, "quantization", f"be one of {_QUANTIZATIONS}", quantization)
     _checks.positive_int(who, "max_length", max_length)
     folder = folders.check_empty(who, folder)
-    settings = _settings(who, model)
+    for block in (*model.encoder.blocks, *model.decoder.blocks):
+        _check_block(who, block)
+    rotary, positions = block.self_attention.positions, model.encoder.positions
+    _check_positions(who, positions, rotary)
+    longest = None
+    if rotary is None:
+        longest = getattr(positions, "max_length", None) or max_length
     specs = _optional.find("ctranslate2.specs", "serve", who)
-    longest = settings.max_length(max_length)
-    spec = _spec(specs, model, settings, longest)
-    for side, vocabulary in zip(("source", "target"), vocabularies, strict=True):
-        getattr(spec, f"register_{side}_vocabulary")(list(vocabulary.words))
-    for name, value in _configuration(vocabularies, settings, longest).items():
+    spec = _spec(specs, model, longest)
+    spec.register_source_vocabulary(list(vocabularies[0].words))
+    spec.register_target_vocabulary(list(vocabularies[1].words))
+    entries = {"add_source_bos": False, "add_source_eos": True, "tfattn_max_length": longest}
+    for name, value in {**folders.special_tokens(vocabularies[1]), **entries}.items():
         spec.config.add_attribute(name, value)
     spec.validate()
     spec.optimize(quantization)
@@ -102,7 +132,7 @@ def to_ctranslate2(
         folders.save_vocabularies(vocabularies, unfinished)
         spec.save(unfinished)
         path = Path(unfinished, "config.json")
-        written = {"tfattn_files": folders.fingerprints(unfinished, folders.ENGINE_FILES)}
+        written = {"tfattn_files": folders.fingerprints(unfinished)}
         record = {**json.loads(path.read_text("utf-8")), **written}
         path.write_text(json.dumps(record, indent=2), "utf-8")
 
@@ -113,113 +143,36 @@ def _check_words(who: str, vocabularies: Sequence[Any]) -> None:
         words = getattr(vocabulary, "words", None)
         if words is None or len(set(words)) != len(vocabulary):
             _checks.fail(who, f"vocabularies[{i}]", "have distinct `words`", vocabulary)
-    special = [
-        [each.words[i] for i in (each.unknown_id, each.begin_id, each.end_id)]
-        for each in vocabularies
-    ]
+    special = [folders.special_tokens(vocabulary) for vocabulary in vocabularies]
     if special[0] != special[1]:
         _checks.fail(who, "vocabularies", "have equal words for unknown, begin and end", special)
 
 
-class _Settings(NamedTuple):
-    """Settings that all layers of a model share."""
-
-    num_layers: int
-    num_heads: int
-    norm_first: bool
-    rms_norm: bool
-    epsilon: float
-    activation: str
-    gated: bool
-    one_key_head: bool
-    scale: float | None  # of the scores
-    positions: keras.layers.Layer  # added to the embeddings
-    rotary: RotaryPositions | None
-
-    def max_length(self, of_sinusoids: int) -> int | None:
-        """The maximum number of tokens of a sentence; None for no limit."""
-        if self.rotary is not None:
-            return None
-        return getattr(self.positions, "max_length", None) or of_sinusoids
-
-
-def _settings(who: str, model: Transformer) -> _Settings:
-    """The model's settings; raises for features that CTranslate2 does not have."""
-    stacks = (model.encoder, model.decoder)
-    for block in (*model.encoder.blocks, *model.decoder.blocks):
-        _check_block(who, block, model.width)
-    block = model.encoder.blocks[0]
-    attention, network, norm = block.self_attention, block.feed_forward, _norms(block)[0]
-    for stack in stacks:
-        _check_positions(who, stack.positions, attention.positions)
-    return _Settings(
-        num_layers=model.num_layers,
-        num_heads=attention.num_heads,
-        norm_first=block.norm_first,
-        rms_norm=isinstance(norm, keras.layers.RMSNormalization),
-        epsilon=norm.epsilon,
-        activation=_ACTIVATIONS[network.activation],
-        gated=isinstance(network, GatedFeedForward),
-        one_key_head=attention.num_key_value_heads != attention.num_heads,
-        scale=attention.score.scale,
-        positions=model.encoder.positions,
-        rotary=attention.positions,
-    )
-
-
-def _check_block(who: str, block: TransformerBlock, width: int) -> None:
+def _check_block(who: str, block: TransformerBlock) -> None:
+    """Raises for features of a block that CTranslate2 does not have."""
     weights.check_type(who, "block", block, blocks.BLOCKS)
-    for attention in _attentions(block):
-        _check_attention(who, attention, width)
-    network = block.feed_forward
-    networks = (PositionwiseFeedForward, GatedFeedForward)
-    weights.check_type(who, "feed_forward", network, networks)
-    known = ", ".join(function.__name__ for function in _ACTIVATIONS)
-    weights.refuse(
-        who, "activation", network.activation not in _ACTIVATIONS, f"CTranslate2 has {known}"
-    )
-    for norm in _norms(block):
-        norms = (
-            LayerNormalization,
-            keras.layers.LayerNormalization,
-            keras.layers.RMSNormalization,
-        )
-        weights.check_type(who, "norm", norm, norms)
-        rms = isinstance(norm, keras.layers.RMSNormalization)
-        partial = not rms and (norm.gamma is None or norm.beta is None)
-        weights.refuse(who, "norm", partial, "layer normalization must have both weights")
-
-
-def _check_attention(who: str, attention: MultiHeadAttention, width: int) -> None:
+    attention, network = block.self_attention, block.feed_forward
+    norm = block.self_attention_norm.norm
     weights.check_type(who, "attention", attention, (MultiHeadAttention,))
-    heads, groups = attention.num_heads, attention.num_key_value_heads
-    narrow = attention.key_dim * heads != width
-    other_axes = attention.attention_axes not in (None, (1,))
-    other_values = attention.value_dim != attention.key_dim
-    other_score = type(attention.score) is not DotProductScore
-    weights.refuse(who, "score", other_score, "CTranslate2 has only the dot product")
-    weights.refuse(
-        who, "normalizer", attention.normalizer is not None, "CTranslate2 has only the softmax"
-    )
-    weights.refuse(
-        who,
-        "num_key_value_heads",
-        groups not in (1, heads),
-        "CTranslate2 has a key head for each query head, or one for all",
-    )
-    weights.refuse(who, "key_dim", narrow, "the width of a head must be width / num_heads")
-    weights.refuse(who, "value_dim", other_values, "keys and values must have one size")
-    weights.refuse(who, "use_gate", attention.use_gate, "CTranslate2 has no gates of heads")
-    weights.refuse(
-        who, "sliding_window", attention.sliding_window is not None, "CTranslate2 has no windows"
-    )
-    weights.refuse(who, "attention_axes", other_axes, "sequences must have one axis")
+    allowed = ("scale", "positions", "num_key_value_heads", "use_bias")
+    blocks.check_attention(who, attention, allowed)
+    some = attention.num_key_value_heads not in (1, attention.num_heads)
+    reason = "CTranslate2 has a key head for each query head, or one for all"
+    weights.refuse(who, "num_key_value_heads", some, reason)
     rotary = attention.positions
     if rotary is not None:
         other = type(rotary) is not RotaryPositions
         weights.refuse(who, "positions", other, "CTranslate2 has only rotary positions")
         scaled = rotary.scaling is not None
         weights.refuse(who, "scaling", scaled, "CTranslate2's rotary positions have no scaling")
+    networks = (PositionwiseFeedForward, GatedFeedForward)
+    weights.check_type(who, "feed_forward", network, networks)
+    known = ", ".join(function.__name__ for function in _ACTIVATIONS)
+    other = network.activation not in _ACTIVATIONS
+    weights.refuse(who, "activation", other, f"CTranslate2 has {known}")
+    weights.check_type(who, "norm", norm, _NORMS)
+    if type(norm) is not keras.layers.RMSNormalization:
+        blocks.check_norm(who, norm)
 
 
 def _check_positions(who: str, added: Any, rotary: RotaryPositions | None) -> None:
@@ -229,76 +182,61 @@ def _check_positions(who: str, added: Any, rotary: RotaryPositions | None) -> No
     weights.refuse(who, "positions", both, "CTranslate2 has added or rotary positions, not both")
 
 
-def _attentions(block: TransformerBlock) -> list[MultiHeadAttention]:
-    cross = getattr(block, "cross_attention", None)
-    return [block.self_attention, *([] if cross is None else [cross])]
-
-
-def _norms(block: TransformerBlock) -> list[keras.layers.Layer]:
-    names = ("self_attention_norm", "cross_attention_norm", "feed_forward_norm")
-    return [getattr(block, name).norm for name in names if hasattr(block, name)]
-
-
-def _configuration(
-    vocabularies: Sequence[Any], settings: _Settings, longest: int | None
-) -> dict[str, Any]:
-    """The entries of `config.json` except fingerprints of files; the last entry is tfattn's."""
-    return {
-        **folders.special_tokens(vocabularies[1]),
-        "add_source_bos": False,
-        "add_source_eos": True,
-        "layer_norm_epsilon": settings.epsilon,
-        "multi_query_attention": settings.one_key_head,
-        "tfattn_max_length": longest,
-    }
-
-
-def _spec(specs: Any, model: Transformer, settings: _Settings, longest: int | None) -> Any:
+def _spec(specs: Any, model: Transformer, longest: int | None) -> Any:
+    """CTranslate2's specification of the model with its weights."""
+    block = model.encoder.blocks[0]
+    attention, network = block.self_attention, block.feed_forward
+    scale, norm = attention.score.scale, block.self_attention_norm.norm
     options: dict[str, Any] = {
-        "pre_norm": settings.norm_first,
-        "activation": getattr(specs.Activation, settings.activation),
-        "ffn_glu": settings.gated,
-        "rms_norm": settings.rms_norm,
-        "multi_query_attention": settings.one_key_head,
+        "pre_norm": block.norm_first,
+        "activation": specs.Activation[_ACTIVATIONS[network.activation]],
+        "ffn_glu": isinstance(network, GatedFeedForward),
+        "rms_norm": isinstance(norm, keras.layers.RMSNormalization),
+        "multi_query_attention": attention.num_key_value_heads != attention.num_heads,
     }
-    if settings.rotary is not None:
+    if attention.positions is not None:
         options |= {
-            "rotary_dim": settings.rotary.rotary_dim or 0,  # 0 for all features
-            "rotary_interleave": settings.rotary.interleaved,
-            "rotary_base": settings.rotary.base,
+            "rotary_dim": attention.positions.rotary_dim or 0,  # 0 for all features
+            "rotary_interleave": attention.positions.interleaved,
+            "rotary_base": attention.positions.base,
         }
-    sizes = (settings.num_layers, settings.num_heads)
+    sizes = (model.num_layers, attention.num_heads)
     encoder = specs.TransformerEncoderSpec(*sizes, **options)
     decoder = specs.TransformerDecoderSpec(*sizes, **options)
-    for spec, stack in ((encoder, model.encoder), (decoder, model.decoder)):
-        _fill_stack(spec, stack, longest)
-    encoder.embeddings[0].weight = _arrays(model.encoder.embedding)["embeddings"]
-    decoder.embeddings.weight = _arrays(model.decoder.embedding)["embeddings"]
-    if model.output_dense is None:
-        decoder.projection.weight = decoder.embeddings.weight
-    else:
-        _fill_linear(decoder.projection, _rows(model.output_dense), "")
-    return specs.TransformerSpec(encoder, decoder)
+    spec = specs.TransformerSpec(encoder, decoder)
+    for name, array in weights.to_state([("", model, _names(model))]).items():
+        module, _, leaf = name.rpartition("/")
+        part = specs.model_spec.index_spec(spec, module)
+        leaf = leaf if hasattr(part, leaf) else _OF_NORMS[leaf]
+        setattr(part, leaf, array.astype("float32"))  # quantization would keep float16
+    for each, stack in ((encoder, model.encoder), (decoder, model.decoder)):
+        each.scale_embeddings = np.float32(getattr(stack.positions, "input_scale", 1.0))
+        if longest is not None:
+            # CTranslate2's sinusoids have other frequencies, in another order, starting at 1.
+            each.position_encodings.encodings = _table(stack.positions, longest, stack.width)
+        for layer in each.layer:
+            for name in ("self_attention", "attention"):
+                if scale is not None and hasattr(layer, name):
+                    getattr(layer, name).queries_scale = np.float32(scale)
+    spec.config.layer_norm_epsilon = norm.epsilon
+    return spec
 
 
-def _fill_stack(spec: Any, stack: Any, longest: int | None) -> None:
-    """Fills an encoder or a decoder except its embedding."""
-    spec.scale_embeddings = np.float32(getattr(stack.positions, "input_scale", 1.0))
-    if longest is not None:
-        # CTranslate2's sinusoids have other frequencies, in another order, starting at 1.
-        spec.position_encodings.encodings = _table(stack.positions, longest, stack.width)
-    if stack.final_norm is not None:
-        _fill_norm(spec.layer_norm, stack.final_norm)
-    for layer, block in zip(spec.layer, stack.blocks, strict=True):
-        itself = (("query", "key", "value"), ("attention_output",))
-        _fill_attention(layer.self_attention, block.self_attention, itself)
-        _fill_norm(layer.self_attention.layer_norm, block.self_attention_norm.norm)
-        if getattr(block, "cross_attention", None) is not None:
-            memory = (("query",), ("key", "value"), ("attention_output",))
-            _fill_attention(layer.attention, block.cross_attention, memory)
-            _fill_norm(layer.attention.layer_norm, block.cross_attention_norm.norm)
-        _fill_network(layer.ffn, block.feed_forward)
-        _fill_norm(layer.ffn.layer_norm, block.feed_forward_norm.norm)
+def _names(model: Transformer) -> weights.Table:
+    """The names of all weights in the specification."""
+    shared = "encoder/embedding" if model.share_embeddings else None
+    names: dict[str, Sequence[str]] = {
+        "encoder/embeddings_0/": ["encoder/embedding"],
+        "decoder/embeddings/": [shared or "decoder/embedding"],
+        "decoder/projection/": [shared or "output"],
+    }
+    gated = isinstance(model.encoder.blocks[0].feed_forward, GatedFeedForward)
+    for side in ("encoder", "decoder"):
+        names[f"{side}/layer_norm/"] = [f"{side}/final_norm"]  # of pre-norm blocks
+        for i in range(model.num_layers):
+            block = _GATED if gated else _BLOCK
+            names |= weights.below(block, f"{side}/layer_{i}/", f"{side}/block_{i}")
+    return names
 
 
 def _table(positions: keras.layers.Layer, length: int, width: int) -> np.ndarray:
@@ -307,51 +245,3 @@ def _table(positions: keras.layers.Layer, length: int, width: int) -> np.ndarray
         return np.zeros((length, width), "float32")
     places = keras.ops.arange(length, dtype="int32")
     return keras.ops.convert_to_numpy(positions.encode(places, width)).astype("float32")
-
-
-def _fill_attention(
-    spec: Any, attention: MultiHeadAttention, parts: Sequence[tuple[str, ...]]
-) -> None:
-    """Fills the linear maps of an attention; CTranslate2 joins maps with the same input."""
-    rows = _rows(attention)
-    for linear, names in zip(spec.linear, parts, strict=True):
-        _fill_linear(linear, rows, *names)
-    if attention.score.scale is not None:
-        spec.queries_scale = np.float32(attention.score.scale)
-
-
-def _fill_network(spec: Any, network: PositionwiseFeedForward) -> None:
-    rows, gated = _rows(network), isinstance(network, GatedFeedForward)
-    _fill_linear(spec.linear_0, rows, "gate" if gated else "inner")
-    if gated:
-        _fill_linear(spec.linear_0_noact, rows, "inner")
-    _fill_linear(spec.linear_1, rows, "outer")
-
-
-def _fill_linear(spec: Any, rows: dict[str, np.ndarray], *names: str) -> None:
-    """Fills a linear map with the concatenation of maps of `_rows`."""
-    spec.weight = np.concatenate([rows[f"{name}.weight"] for name in names])
-    if f"{names[0]}.bias" in rows:
-        spec.bias = np.concatenate([rows[f"{name}.bias"] for name in names])
-
-
-def _fill_norm(spec: Any, norm: keras.layers.Layer) -> None:
-    found = _arrays(norm)
-    spec.gamma = found["scale" if isinstance(norm, keras.layers.RMSNormalization) else "gamma"]
-    if "beta" in found:
-        spec.beta = found["beta"]
-
-
-def _rows(layer: keras.layers.Layer) -> dict[str, np.ndarray]:
-    """Weights of linear maps, with a row for each output, by the names of the maps."""
-    maps = {name.rpartition("/")[0] for name in weights.arrays(layer)}
-    return _in_float32(weights.to_rows(layer, {name: name for name in maps}))
-
-
-def _arrays(layer: keras.layers.Layer) -> dict[str, np.ndarray]:
-    return _in_float32(weights.arrays(layer))
-
-
-def _in_float32(found: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Weights for quantization, which would keep float16, and does not support bfloat16."""
-    return {name: array.astype("float32") for name, array in found.items()}

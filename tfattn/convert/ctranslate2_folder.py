@@ -61,11 +61,10 @@ class CTranslate2:
         words = [self._vocabulary(i, tokenizer) for i, tokenizer in enumerate(tokenizers)]
         self.source_vocabulary, self.target_vocabulary = words
         engine_words = [self._words("source"), self._words("target")]
-        expected_words = [list(each.words) for each in words]
-        if engine_words != expected_words or written[:2] != folders.fingerprints(folder):
+        found = folders.fingerprints(folder)
+        if engine_words != [list(each.words) for each in words] or written[:2] != found[:2]:
             self._refuse("contain the vocabularies of its model")
-        has_model = os.path.isfile(os.path.join(folder, "model.bin"))
-        if not has_model or written != folders.fingerprints(folder, folders.ENGINE_FILES):
+        if written != found:
             self._refuse("contain the model.bin written by `tfattn.convert.to_ctranslate2`")
         special = folders.special_tokens(self.target_vocabulary)
         if any(record.get(name) != word for name, word in special.items()):
@@ -113,7 +112,10 @@ class CTranslate2:
         _checks.non_negative_number(who, "length_penalty", length_penalty)
         _checks.positive_int(who, "batch_size", batch_size)
         if max_length is not None:
-            self._check_max_length(who, max_length)
+            _checks.positive_int(who, "max_length", max_length)
+            if self.max_length is not None and max_length > self.max_length:
+                expected = f"be at most {self.max_length}, by the model's positions"
+                _checks.fail(who, "max_length", expected, max_length)
         encoded = [self.source_vocabulary.encode(sentence) for sentence in sentences]
         unknown = self.source_vocabulary, sentences, encoded, "sentences[{}]"
         warn_unknown(who, "source_vocabulary", *unknown, stacklevel=3)
@@ -122,8 +124,9 @@ class CTranslate2:
                 expected = f"have at most {self.max_length - 1} tokens, by the model's positions"
                 _checks.fail(who, f"sentences[{i}]", expected, sentences[i])
         full = [i for i, ids in enumerate(encoded) if ids]
+        translations = [""] * len(sentences)
         if not full:
-            return [""] * len(sentences)
+            return translations
         most = limits([len(encoded[i]) + 1 for i in full], self.max_length)
         if max_length is not None:
             most[:] = max_length
@@ -147,17 +150,10 @@ class CTranslate2:
             )
             results |= dict(zip(places, found, strict=True))
         ids = {word: i for i, word in enumerate(self.target_vocabulary.words)}
-        translations = [""] * len(sentences)
         for i, length in zip(full, most, strict=True):
             tokens = [ids[token] for token in results[i].result().hypotheses[0][:length]]
             translations[i] = self.target_vocabulary.decode(tokens)
         return translations
-
-    def _check_max_length(self, who: str, max_length: int) -> None:
-        _checks.positive_int(who, "max_length", max_length)
-        if self.max_length is not None and max_length > self.max_length:
-            expected = f"be at most {self.max_length}, by the model's positions"
-            _checks.fail(who, "max_length", expected, max_length)
 
     def _record(self) -> dict[str, Any]:
         record = self._json("config.json")

@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import os
+import pathlib
 import tempfile
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -11,7 +12,6 @@ from tfattn import _checks
 from tfattn.models.transformer import Transformer
 
 VOCABULARIES = ("source.vocabulary", "target.vocabulary")
-ENGINE_FILES = (*VOCABULARIES, "model.bin")  # in a folder for CTranslate2
 
 
 def check_vocabularies(who: str, model: Transformer, vocabularies: Sequence[Any]) -> None:
@@ -69,10 +69,7 @@ def special_tokens(vocabulary: Any) -> dict[str, str]:
     }
 
 
-def fingerprints(folder: str, names: Sequence[str] = VOCABULARIES) -> list[str]:
-    """Fingerprints of files: words alone do not identify a vocabulary's tokenizer or scores."""
-    found = []
-    for name in names:
-        with open(os.path.join(folder, name), "rb") as file:
-            found.append(hashlib.sha256(file.read()).hexdigest())
-    return found
+def fingerprints(folder: str) -> list[str | None]:
+    """Of the vocabularies, whose words alone do not identify them, and of `model.bin`."""
+    files = [pathlib.Path(folder, name) for name in (*VOCABULARIES, "model.bin")]
+    return [hashlib.sha256(f.read_bytes()).hexdigest() if f.is_file() else None for f in files]

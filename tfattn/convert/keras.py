@@ -8,7 +8,7 @@ import keras
 import numpy as np
 
 from tfattn import _checks
-from tfattn.convert import weights
+from tfattn.convert import blocks, weights
 from tfattn.layers.attention.multi_head import MultiHeadAttention
 from tfattn.layers.attention.scores import DotProductScore
 from tfattn.layers.attention.single_head import (
@@ -16,6 +16,12 @@ from tfattn.layers.attention.single_head import (
     Attention,
     DotProductAttention,
 )
+
+# Features that `blocks.check_attention` allows for both of Keras's layers with heads, and for
+# `MultiHeadAttention` alone. The signatures tell which version has a gate, axes or a window.
+_OF_BOTH = {"num_key_value_heads", "use_gate", "sliding_window", "attention_axes"}
+_OF_BOTH |= {"use_bias", "key_dim"}
+_OF_MULTI_HEAD = {"value_dim", "output_shape"}
 
 
 def from_keras(layer: keras.layers.Layer) -> MultiHeadAttention | Attention:
@@ -89,9 +95,7 @@ def multi_head_from_keras(who: str, layer: keras.layers.Layer) -> MultiHeadAtten
         config["key_dim"] = config.pop("head_dim")
     shapes = _build_shapes(layer)
     if config.get("attention_axes") == tuple(range(1, len(shapes["query_shape"]) - 1)):
-        config["attention_axes"] = (
-            None  # the default, which the config of a built layer contains explicitly
-        )
+        del config["attention_axes"]  # the default, which only a built layer spells out
     own = MultiHeadAttention.from_config(config)
     own.build(**shapes)
     weights.load(who, own, weights.arrays(layer))
@@ -100,21 +104,16 @@ def multi_head_from_keras(who: str, layer: keras.layers.Layer) -> MultiHeadAtten
 
 def multi_head_to_keras(who: str, layer: MultiHeadAttention) -> keras.layers.Layer:
     """Converts to one of Keras's two layers with heads."""
-    weights.check_plain(who, layer, of_keras=True)
+    shared = layer.num_key_value_heads != layer.num_heads
+    blocks.check_attention(who, layer, _OF_BOTH if shared else _OF_BOTH | _OF_MULTI_HEAD)
     # Arguments that Keras lacks or that a built layer no longer needs.
     own = ("score", "num_key_value_heads", "positions", "normalizer", "output_kernel_initializer")
     config = {name: value for name, value in layer.get_config().items() if name not in own}
     shapes = _build_shapes(layer)
     cls = keras.layers.MultiHeadAttention
-    if layer.num_key_value_heads != layer.num_heads:
+    if shared:
         cls = keras.layers.GroupQueryAttention
-        width = layer.compute_output_shape(**shapes)[-1]
-        different = config.pop("value_dim") != layer.key_dim
-        reason = "keys and values have one size in keras.layers.GroupQueryAttention"
-        weights.refuse(who, "value_dim", different, reason)
-        different = (config.pop("output_shape"), width) != (None, shapes["query_shape"][-1])
-        reason = "the output of keras.layers.GroupQueryAttention has the width of the query"
-        weights.refuse(who, "output_shape", different, reason)
+        del config["value_dim"], config["output_shape"]
         config["num_query_heads"] = config.pop("num_heads")
         config["head_dim"] = config.pop("key_dim")
         config["num_key_value_heads"] = layer.num_key_value_heads
@@ -133,8 +132,7 @@ def _single_head_from_keras(who: str, layer: keras.layers.Layer) -> Attention:
     config, found = layer.get_config(), weights.arrays(layer)
     use_scale = config.pop("use_scale")
     mode = config.pop("score_mode", "additive")
-    shapes = layer.get_build_config()["input_shape"]  # of a list of inputs
-    query, value, *others = (tuple(shape) for shape in shapes)
+    query, value, *others = map(tuple, layer.get_build_config()["input_shape"])
     key = others[0] if others else value
     scale: Any = found.get("scale", np.float32(1.0))
     if mode == "dot":
@@ -146,12 +144,10 @@ def _single_head_from_keras(who: str, layer: keras.layers.Layer) -> Attention:
     width = query[-1]
     own = AdditiveAttention(units=width, **config)
     own.build(query, value, key)
-    identity = np.eye(width, dtype="float32")
+    matrix, column = np.eye(width, dtype="float32"), scale
     if mode == "concat":
-        matrix = identity * scale
-        column = np.full((width, 1), found["concat_score_weight"], "float32")
-    else:
-        matrix, column = identity, np.broadcast_to(scale, (width,)).reshape(width, 1)
+        matrix, column = matrix * scale, found["concat_score_weight"]
+    column = np.broadcast_to(np.reshape(column, (-1, 1)), (width, 1))
     state = {"query_kernel": matrix, "key_kernel": matrix, "score_kernel": column}
     weights.load(who, own, state)
     return own
@@ -159,22 +155,18 @@ def _single_head_from_keras(who: str, layer: keras.layers.Layer) -> Attention:
 
 def _dot_to_keras(who: str, layer: Attention) -> keras.layers.Layer:
     score = layer.score
-    _refuse_normalizer(who, layer)
-    reason = "Keras supports only the dot product"
-    weights.refuse(who, "score", type(score) is not DotProductScore, reason)
-    shapes = _build_shapes(layer)
+    other = type(score) is not DotProductScore
+    weights.refuse(who, "score", other, "Keras supports only the dot product")
     scale = score.scale
     if scale is None:
-        scale = shapes["query_shape"][-1] ** -0.5
-    other = keras.layers.Attention(use_scale=True, **_shared_config(layer))
-    other.build(list(shapes.values()))
-    weights.load(who, other, {"scale": np.float32(scale)})
-    return other
+        scale = _build_shapes(layer)["query_shape"][-1] ** -0.5
+    return _single_head_to_keras(
+        who, layer, keras.layers.Attention, {"scale": np.float32(scale)}, use_scale=True
+    )
 
 
 def _additive_to_keras(who: str, layer: AdditiveAttention) -> keras.layers.Layer:
-    _refuse_normalizer(who, layer)
-    found, shapes = weights.arrays(layer), _build_shapes(layer)
+    found = weights.arrays(layer)
     matrix, column = found["query_kernel"], found["score_kernel"][:, 0]
     factor = matrix[0, 0]
     multiple = np.array_equal(matrix, factor * np.eye(*matrix.shape, dtype=matrix.dtype))
@@ -182,28 +174,28 @@ def _additive_to_keras(who: str, layer: AdditiveAttention) -> keras.layers.Layer
     reason = "both must be the same multiple of the identity: Keras's layers have no matrices"
     weights.refuse(who, "query_kernel, key_kernel", not same, reason)
     if factor == 1.0:
-        other, state = keras.layers.AdditiveAttention(**_shared_config(layer)), {"scale": column}
-    else:
-        different = bool(np.any(column != column[0]))
-        reason = "with other matrices than the identity, Keras has a single number"
-        weights.refuse(who, "score_kernel", different, reason)
-        options = {"use_scale": True, "score_mode": "concat", **_shared_config(layer)}
-        other = keras.layers.Attention(**options)
-        state = {"scale": factor, "concat_score_weight": column[0]}
-    other.build(list(shapes.values()))
+        cls, state = keras.layers.AdditiveAttention, {"scale": column}
+        return _single_head_to_keras(who, layer, cls, state)
+    different = bool(np.any(column != column[0]))
+    reason = "with other matrices than the identity, Keras has a single number"
+    weights.refuse(who, "score_kernel", different, reason)
+    state = {"scale": factor, "concat_score_weight": column[0]}
+    options = {"use_scale": True, "score_mode": "concat"}
+    return _single_head_to_keras(who, layer, keras.layers.Attention, state, **options)
+
+
+def _single_head_to_keras(
+    who: str, layer: Attention, cls: type[keras.layers.Layer], state: dict[str, Any], **options: Any
+) -> keras.layers.Layer:
+    """Keras's layer with this state, and with the name, dtype and dropout of ours."""
+    only = "Keras supports only the softmax"
+    weights.refuse(who, "normalizer", layer.normalizer is not None, only)
+    config = layer.get_config()
+    shared = {name: config[name] for name in ("name", "trainable", "dtype", "dropout", "seed")}
+    other = cls(**shared, **options)
+    other.build(list(_build_shapes(layer).values()))
     weights.load(who, other, state)
     return other
-
-
-def _refuse_normalizer(who: str, layer: Attention) -> None:
-    reason = "Keras supports only the softmax"
-    weights.refuse(who, "normalizer", layer.normalizer is not None, reason)
-
-
-def _shared_config(layer: Attention) -> dict[str, Any]:
-    config = layer.get_config()
-    names = ("name", "trainable", "dtype", "dropout", "seed")
-    return {name: config[name] for name in names}
 
 
 def _build_shapes(layer: keras.layers.Layer) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Converters for Marian's translation models in `transformers` (`MarianMTModel`)."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,7 +9,7 @@ from tfattn import _checks
 from tfattn.convert import blocks, weights
 from tfattn.layers.positions.added import LearnedPositionalEncoding
 from tfattn.layers.transformer.decoder_block import TransformerDecoderBlock
-from tfattn.models.stacks import TransformerDecoder, TransformerEncoder
+from tfattn.layers.transformer.feed_forward import PositionwiseFeedForward
 from tfattn.models.transformer import Transformer
 
 _ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "silu", "silu": "silu", "tanh": "tanh"}
@@ -21,18 +21,23 @@ _SIDES = ("encoder", "decoder")
 _OF_SIDE = ("layers", "ffn_dim", "attention_heads")
 SIZES = tuple(f"{side}_{size}" for side in _SIDES for size in _OF_SIDE)
 
-# Path of each part below a block to the module's name.
-_ENCODER = {
-    **blocks.attention_maps("self_attention/", "self_attn."),
-    "self_attention_norm/norm": "self_attn_layer_norm",
-    "feed_forward/inner": "fc1",
-    "feed_forward/outer": "fc2",
-    "feed_forward_norm/norm": "final_layer_norm",
+# The matrices with a row for each token.
+_MATRICES = (*(f"model.{side}.embed_tokens.weight" for side in _SIDES), "lm_head.weight")
+# Names in a block, as in `weights.Part`; an encoder's has no `encoder_attn`.
+_ATTENTION: weights.Table = {
+    "q_proj.": ["query"],
+    "k_proj.": ["key"],
+    "v_proj.": ["value"],
+    "out_proj.": ["attention_output"],
 }
-_DECODER = {
-    **_ENCODER,
-    **blocks.attention_maps("cross_attention/", "encoder_attn."),
-    "cross_attention_norm/norm": "encoder_attn_layer_norm",
+_BLOCK: weights.Table = {
+    **weights.below(_ATTENTION, "self_attn.", "self_attention"),
+    "self_attn_layer_norm.": ["self_attention_norm/norm"],
+    **weights.below(_ATTENTION, "encoder_attn.", "cross_attention"),
+    "encoder_attn_layer_norm.": ["cross_attention_norm/norm"],
+    "fc1.": ["feed_forward/inner"],
+    "fc2.": ["feed_forward/outer"],
+    "final_layer_norm.": ["feed_forward_norm/norm"],
 }
 
 
@@ -69,16 +74,10 @@ def from_marian(state: Mapping[str, Any], config: Mapping[str, Any]) -> Transfor
     _refuse(who, config)
     width, num_heads = config["d_model"], config["encoder_attention_heads"]
     _checks.divides(who, "encoder_attention_heads", num_heads, "d_model", width)
-    sizes = blocks.BlockSpec(
-        width=width,
-        num_heads=num_heads,
-        key_dim=width // num_heads,
-        hidden_dim=config["encoder_ffn_dim"],
+    network = PositionwiseFeedForward(
+        config["encoder_ffn_dim"],
         activation=_ACTIVATIONS[config["activation_function"]],
-        dropout=config.get("dropout", 0.0),
-        attention_dropout=config.get("attention_dropout", 0.0),
-        inner_dropout=config.get("activation_dropout", 0.0),
-        memory_width=width,
+        dropout=config.get("activation_dropout", 0.0),
     )
     source_size = config["vocab_size"]
     model = Transformer(
@@ -86,7 +85,12 @@ def from_marian(state: Mapping[str, Any], config: Mapping[str, Any]) -> Transfor
         (config.get("decoder_vocab_size") or source_size) + 1,
         num_layers=config["encoder_layers"],
         width=width,
-        block=blocks.from_spec(TransformerDecoderBlock, sizes),
+        block=TransformerDecoderBlock(
+            num_heads,
+            dropout=config.get("dropout", 0.0),
+            attention_dropout=config.get("attention_dropout", 0.0),
+            feed_forward=network,
+        ),
         positions=LearnedPositionalEncoding(
             config["max_position_embeddings"],
             input_scale=width**0.5 if config.get("scale_embedding") else 1.0,
@@ -124,13 +128,11 @@ def to_marian(model: Transformer) -> dict[str, np.ndarray]:
     weights.check_type(who, "model", model, (Transformer,))
     weights.check_built(who, model, "model")
     for block in (*model.encoder.blocks, *model.decoder.blocks):
-        sizes = blocks.to_spec(who, block)
+        blocks.check_block(who, block)
         only = "Marian has only layer normalization after each sublayer, with an epsilon of 1e-5"
-        wide = sizes.key_dim * sizes.num_heads != sizes.width
-        reason = "the width of a head must be width / num_heads in Marian"
-        weights.refuse(who, "norm_first", sizes.norm_first, only)
-        weights.refuse(who, "epsilon of the norm", sizes.epsilon != 1e-5, only)
-        weights.refuse(who, "key_dim", wide, reason)
+        other_epsilon = block.self_attention_norm.norm.epsilon != 1e-5
+        weights.refuse(who, "norm_first", block.norm_first, only)
+        weights.refuse(who, "epsilon of the norm", other_epsilon, only)
     positions = (model.encoder.positions, model.decoder.positions)
     other = {type(layer) for layer in positions} != {LearnedPositionalEncoding}
     weights.refuse(who, "positions", other, "Marian has a table of positions")
@@ -238,37 +240,31 @@ def _complete(
     return state
 
 
+def _parts(model: Transformer) -> list[weights.Part]:
+    names: dict[str, Sequence[str]] = {"lm_head.": ["output"]}
+    for side in _SIDES:
+        positions = getattr(model, side).positions.name
+        names[f"model.{side}.embed_tokens."] = [f"{side}/embedding"]
+        names[f"model.{side}.embed_positions."] = [f"{side}/{positions}"]
+        for i in range(model.num_layers):
+            names |= weights.below(_BLOCK, f"model.{side}.layers.{i}.", f"{side}/block_{i}")
+    return [("", model, names)]
+
+
 def _state(model: Transformer) -> dict[str, np.ndarray]:
     """All weights of the model under Marian's names, without the entry of padding."""
-    result = {}
-    for side in _SIDES:
-        stack: TransformerEncoder | TransformerDecoder = getattr(model, side)
-        matrix = stack.embedding.embeddings.numpy()[1:]
-        if side == "encoder":
-            result["model.shared.weight"] = matrix
-        result[f"model.{side}.embed_tokens.weight"] = matrix
-        result[f"model.{side}.embed_positions.weight"] = stack.positions.embeddings.numpy()
-        for i, block in enumerate(stack.blocks):
-            rows = weights.to_rows(block, _ENCODER if side == "encoder" else _DECODER)
-            above = f"model.{side}.layers.{i}."
-            result.update({above + name: array for name, array in rows.items()})
-    result["lm_head.weight"] = model.output_dense.kernel.numpy().T[1:]
-    result["final_logits_bias"] = model.output_dense.bias.numpy()[None, 1:]
-    return result
+    state = weights.to_state(_parts(model))
+    for name in (*_MATRICES, "lm_head.bias"):
+        state[name] = state[name][1:]
+    state["final_logits_bias"] = state.pop("lm_head.bias")[None]
+    return {"model.shared.weight": state[_MATRICES[0]], **state}
 
 
 def _load(model: Transformer, state: dict[str, np.ndarray]) -> None:
-    for side in _SIDES:
-        stack = getattr(model, side)
-        stack.embedding.embeddings.assign(_after_zeros(state[f"model.{side}.embed_tokens.weight"]))
-        stack.positions.embeddings.assign(state[f"model.{side}.embed_positions.weight"])
-        for i, block in enumerate(stack.blocks):
-            above = f"model.{side}.layers.{i}."
-            found = weights.below(state, above)
-            weights.load_rows(block, _ENCODER if side == "encoder" else _DECODER, found)
-    model.output_dense.kernel.assign(_after_zeros(state["lm_head.weight"]).T)
+    state = {**state, **{name: _after_zeros(state[name]) for name in _MATRICES}}
     bias = np.concatenate([[NEVER], state["final_logits_bias"][0]])
-    model.output_dense.bias.assign(bias.astype("float32"))
+    state["lm_head.bias"] = bias.astype("float32")
+    weights.load_state(_parts(model), state)
 
 
 def _after_zeros(matrix: np.ndarray) -> np.ndarray:

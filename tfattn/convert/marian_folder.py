@@ -1,5 +1,6 @@
 """Folders of Marian's translators, as `transformers` publishes them."""
 
+import functools
 import json
 import math
 import os
@@ -204,19 +205,14 @@ def _vocabularies(
     folder: Path, config: Mapping[str, Any], settings: Mapping[str, Any]
 ) -> tuple[MarianVocabulary, MarianVocabulary]:
     """Source and target; each has its own sentencepiece model."""
-    sizes = [config["vocab_size"], config.get("decoder_vocab_size") or config["vocab_size"]]
-    tables = [
-        "vocab.json",
-        "target_vocab.json" if settings.get("separate_vocabs") else "vocab.json",
-    ]
-    files = ["source.spm", "target.spm"]
-    source, target = (
-        _vocabulary(folder, file, table, size, settings)
-        for file, table, size in zip(files, tables, sizes, strict=True)
-    )
+    size = config["vocab_size"]
+    table = "target_vocab.json" if settings.get("separate_vocabs") else "vocab.json"
+    source = _vocabulary(folder, "source.spm", "vocab.json", size, settings)
+    size = config.get("decoder_vocab_size") or size
+    target = _vocabulary(folder, "target.spm", table, size, settings)
     for name, index in (("pad_token_id", target.begin_id), ("eos_token_id", target.end_id)):
         if config[name] != index - 1:
-            _checks.fail(_WHO, name, f"be {index - 1}, as in {tables[1]}", config[name])
+            _checks.fail(_WHO, name, f"be {index - 1}, as in {table}", config[name])
     return source, target
 
 
@@ -226,8 +222,7 @@ def _vocabulary(
     """A vocabulary, from the sentencepiece model in `file` and the table in `name`."""
     pieces, table = _bytes(_WHO, folder, file), _json(_WHO, folder, name)
     ids = list(table.values())
-    is_other = len(ids) != size or set(map(type, ids)) != {int}
-    if is_other or sorted(ids) != list(range(size)):
+    if len(ids) != size or {*map(type, ids)} != {int} or sorted(ids) != list(range(size)):
         expected = f"number its entries from 0 to {size - 1}, as in config.json"
         _checks.fail(_WHO, name, expected, f"{len(table)} entries")
     words = ["<pad>", *sorted(table, key=table.__getitem__)]
@@ -288,10 +283,7 @@ def _content(path: Path) -> dict[str, Any]:
             import torch
         except ImportError:
             raise ImportError(f"{_WHO} needs PyTorch for {path}: pip install torch") from None
-
-        def load(path: Path) -> Any:
-            return torch.load(path, map_location="cpu", weights_only=True)  # runs no code
-
+        load = functools.partial(torch.load, map_location="cpu", weights_only=True)  # runs no code
     try:
         return load(path)
     except Exception as error:  # each library raises its own

@@ -14,21 +14,32 @@ from tfattn.layers.configs import keras_object
 from tfattn.layers.transformer.block import TransformerBlock
 from tfattn.layers.transformer.decoder_block import TransformerDecoderBlock
 from tfattn.layers.transformer.encoder_block import TransformerEncoderBlock
+from tfattn.layers.transformer.feed_forward import PositionwiseFeedForward
 
-_MAPS = blocks.attention_maps("", "")
-# Path of each part below a block to the module's name.
-_ENCODER = {
-    **blocks.attention_maps("self_attention/", "self_attn."),
-    "self_attention_norm/norm": "norm1",
-    "feed_forward/inner": "linear1",
-    "feed_forward/outer": "linear2",
-    "feed_forward_norm/norm": "norm2",
+# Names in the modules, as in `weights.Part`.
+_ATTENTION: weights.Table = {
+    "in_proj_": ["query", "key", "value"],
+    "out_proj.": ["attention_output"],
 }
-_DECODER = {
+_OTHER_WIDTHS: weights.Table = {  # of query, key and value
+    "q_proj_weight": ["query/kernel"],
+    "k_proj_weight": ["key/kernel"],
+    "v_proj_weight": ["value/kernel"],
+    "in_proj_bias": ["query/bias", "key/bias", "value/bias"],
+    "out_proj.": ["attention_output"],
+}
+_ENCODER: weights.Table = {
+    **weights.below(_ATTENTION, "self_attn.", "self_attention"),
+    "norm1.": ["self_attention_norm/norm"],
+    "linear1.": ["feed_forward/inner"],
+    "linear2.": ["feed_forward/outer"],
+    "norm2.": ["feed_forward_norm/norm"],
+}
+_DECODER: weights.Table = {
     **_ENCODER,
-    **blocks.attention_maps("cross_attention/", "multihead_attn."),
-    "cross_attention_norm/norm": "norm2",
-    "feed_forward_norm/norm": "norm3",
+    **weights.below(_ATTENTION, "multihead_attn.", "cross_attention"),
+    "norm2.": ["cross_attention_norm/norm"],
+    "norm3.": ["feed_forward_norm/norm"],
 }
 # The first of these names in a state determines the module.
 _KINDS = {
@@ -102,21 +113,18 @@ def from_torch(
     if not kinds:
         expected = "be the state of an attention or a Transformer module of torch.nn"
         _checks.fail(who, "state", expected, sorted(map(str, state)))
+    options = {"norm_first": norm_first, "activation": activation, "epsilon": epsilon}
+    options |= {"num_heads": num_heads, "dropout": dropout}
     if kinds[0] == "attention":
-        return _attention_from(who, state, num_heads, dropout)
-    options = {
-        "num_heads": num_heads,
-        "norm_first": norm_first,
-        "activation": activation,
-        "epsilon": epsilon,
-        "dropout": dropout,
-        "attention_dropout": dropout,
-        "inner_dropout": dropout,
-    }
-    if kinds[0] in ("encoder", "decoder"):
-        cls = TransformerDecoderBlock if kinds[0] == "decoder" else TransformerEncoderBlock
-        return _block_from(who, cls, state, options)
-    return _stack_from(who, kinds[0], state, options)
+        layer = _attention(who, state, num_heads, dropout)
+    elif kinds[0] in ("encoder", "decoder"):
+        layer = _block(who, kinds[0], state, "", **options)
+    else:
+        layer = _model(who, kinds[0], state, **options)
+    parts = _parts(who, layer)
+    weights.check(who, weights.to_state(parts), state)
+    weights.load_state(parts, state)
+    return layer
 
 
 def to_torch(layer: keras.layers.Layer) -> dict[str, np.ndarray]:
@@ -144,19 +152,13 @@ def to_torch(layer: keras.layers.Layer) -> dict[str, np.ndarray]:
         {'in_proj_weight': (24, 8), 'in_proj_bias': (24,), 'out_proj.weight': (8, 8), \
 'out_proj.bias': (8,)}
     """
-    who = "to_torch"
-    if isinstance(layer, keras.Model):
-        return _stack_to(who, layer)
-    weights.check_type(who, "layer", layer, (MultiHeadAttention, *blocks.BLOCKS))
-    weights.check_built(who, layer)
-    if type(layer) is MultiHeadAttention:
-        return _attention_to(who, layer)
-    return _block_to(who, layer)
+    return weights.to_state(_parts("to_torch", layer))
 
 
-def _attention_from(
+def _attention(
     who: str, state: dict[str, np.ndarray], num_heads: int, dropout: float
 ) -> MultiHeadAttention:
+    """An attention with the sizes of the state."""
     width = state["out_proj.weight"].shape[0]
     _checks.divides(who, "num_heads", num_heads, "width", width)
     use_bias = "in_proj_bias" in state or "out_proj.bias" in state
@@ -166,167 +168,117 @@ def _attention_from(
         for name in ("v_proj_weight", "k_proj_weight")
     ]
     layer.build((None, None, width), *((None, None, size) for size in widths))
-    weights.check(who, _attention_to(who, layer), state)
-    weights.load_rows(layer, _MAPS, _unpacked(state))
     return layer
 
 
-def _attention_to(who: str, layer: MultiHeadAttention) -> dict[str, np.ndarray]:
-    weights.check_plain(who, layer)
-    width = layer.query_dense.kernel.shape[0]
-    out = layer.output_dense.kernel.shape[-1]
-    reason = "the width of a head must be the width of the query / num_heads in PyTorch"
-    weights.refuse(who, "key_dim", layer.key_dim * layer.num_heads != width, reason)
-    weights.refuse(
-        who,
-        "value_dim",
-        layer.value_dim != layer.key_dim,
-        "keys and values have one size in PyTorch",
-    )
-    weights.refuse(
-        who, "output_shape", out != width, "the output has the width of the query in PyTorch"
-    )
-    return _packed(weights.to_rows(layer, _MAPS))
-
-
-def _block_from(
-    who: str, cls: type, state: dict[str, np.ndarray], options: dict[str, Any], **named: Any
+def _block(
+    who: str,
+    kind: str,
+    state: dict[str, np.ndarray],
+    above: str,
+    *,
+    num_heads: int,
+    norm_first: bool,
+    activation: Any,
+    epsilon: float,
+    dropout: float,
 ) -> TransformerBlock:
-    width, num_heads = state["norm1.weight"].shape[0], options["num_heads"]
+    """A block of an encoder or decoder, for the weights whose names begin with `above`."""
+    width = _width(state)
     _checks.divides(who, "num_heads", num_heads, "width", width)
-    if "linear1.weight" not in state:
-        weights.check(who, {"linear1.weight": np.empty((0, width))}, {})
-    decodes = cls is TransformerDecoderBlock
-    sizes = blocks.BlockSpec(
-        width=width,
-        key_dim=width // num_heads,
-        hidden_dim=state["linear1.weight"].shape[0],
-        memory_width=width if decodes else None,
-        **options,
+    hidden_dim = state.get(f"{above}linear1.weight", np.empty(1)).shape[0]
+    cls = TransformerDecoderBlock if kind == "decoder" else TransformerEncoderBlock
+    block = cls(
+        num_heads,
+        dropout=dropout,
+        attention_dropout=dropout,
+        norm_first=norm_first,
+        feed_forward=PositionwiseFeedForward(hidden_dim, activation=activation, dropout=dropout),
+        norm=None if epsilon == 1e-5 else keras.layers.LayerNormalization(epsilon=epsilon),
+        name=_layer_name(above),
     )
-    block = blocks.from_spec(cls, sizes, **named)
-    weights.check(who, _block_to(who, block), state)
-    weights.load_rows(block, _DECODER if decodes else _ENCODER, _unpacked(state))
+    tokens = (None, None, width)
+    block.build(*([tokens, tokens] if kind == "decoder" else [tokens]))
     return block
 
 
-def _block_to(who: str, block: TransformerBlock) -> dict[str, np.ndarray]:
-    sizes = blocks.to_spec(who, block)
-    decodes = type(block) is TransformerDecoderBlock
-    other_memory = decodes and sizes.memory_width != sizes.width
-    wide = sizes.key_dim * sizes.num_heads != sizes.width
-    reason = "the width of a head must be the width of the inputs / num_heads in PyTorch"
-    weights.refuse(
-        who, "memory", other_memory, "PyTorch's decoder has a memory with the width of the target"
-    )
-    weights.refuse(who, "key_dim", wide, reason)
-    return _packed(weights.to_rows(block, _DECODER if decodes else _ENCODER))
+def _model(who: str, kind: str, state: dict[str, np.ndarray], **options: Any) -> keras.Model:
+    """A stack of blocks, or a Transformer of two stacks, with the sizes of the state."""
 
-
-def _stack_from(
-    who: str, kind: str, state: dict[str, np.ndarray], options: dict[str, Any]
-) -> keras.Model:
-    used: set[str] = set()
-
-    def stack(cls: type[TransformerBlock], prefix: str) -> list[keras.layers.Layer]:
+    def stack(kind: str, prefix: str = "") -> list[keras.layers.Layer]:
         """The blocks below a prefix, and the norm after them if there is one."""
         layers: list[keras.layers.Layer] = []
-        while f"{prefix}layers.{len(layers)}.norm1.weight" in state:
-            above = f"{prefix}layers.{len(layers)}."
-            found = weights.below(state, above)
-            used.update(above + name for name in found)
-            layers.append(_block_from(who, cls, found, options, name=_layer_name(above)))
-        if f"{prefix}norm.weight" not in state:
-            return layers
-        found = weights.below(state, f"{prefix}norm.")
-        used.update(f"{prefix}norm.{name}" for name in found)
-        norm = keras.layers.LayerNormalization(
-            epsilon=options["epsilon"], name=_layer_name(f"{prefix}norm.")
-        )
-        norm.build((None, None, found["weight"].shape[0]))
-        weights.check(who, weights.to_rows(norm, {"": ""}), _dotted(found))
-        weights.load_rows(norm, {"": ""}, _dotted(found))
-        return [*layers, norm]
+        while f"{(above := f'{prefix}layers.{len(layers)}.')}norm1.weight" in state:
+            layers.append(_block(who, kind, state, above, **options))
+        if f"{prefix}norm.weight" in state:
+            name = _layer_name(f"{prefix}norm.")
+            norm = keras.layers.LayerNormalization(epsilon=options["epsilon"], name=name)
+            norm.build((None, None, _width(state)))
+            layers.append(norm)
+        return layers
 
-    above = {"encoder": "encoder.", "decoder": "decoder."} if kind == "transformer" else {}
-    encoder = decoder = []
-    if kind != "decoder stack":
-        encoder = stack(TransformerEncoderBlock, above.get("encoder", ""))
-    if kind != "encoder stack":
-        decoder = stack(TransformerDecoderBlock, above.get("decoder", ""))
-    weights.check(who, {}, {name: array for name, array in state.items() if name not in used})
-    width = state[next(name for name in used if name.endswith("norm1.weight"))].shape[0]
-    first = keras.Input((None, width), name="target" if kind == "decoder stack" else "source")
+    def decoded(layers: list[keras.layers.Layer], target: Any, memory: Any) -> Any:
+        for layer in layers:
+            decodes = isinstance(layer, TransformerDecoderBlock)
+            target = layer(target, memory) if decodes else layer(target)
+        return target
+
+    source, target, memory = (
+        keras.Input((None, _width(state)), name=name) for name in ("source", "target", "memory")
+    )
     if kind == "encoder stack":
-        return _masking(keras.Sequential([first, *encoder]))
-    second = keras.Input((None, width), name="memory" if kind == "decoder stack" else "target")
-    memory, target = (second, first) if kind == "decoder stack" else (first, second)
-    for layer in encoder:
-        memory = layer(memory)
-    for layer in decoder:
-        decodes = isinstance(layer, TransformerDecoderBlock)
-        target = layer(target, memory) if decodes else layer(target)
-    return _masking(keras.Model([first, second], target))
-
-
-def _masking(model: keras.Model) -> keras.Model:
-    """Declares that the model's layers propagate masks, to avoid a warning of Keras."""
-    model.supports_masking = True
+        model = keras.Sequential([source, *stack("encoder")])
+    elif kind == "decoder stack":
+        model = keras.Model([target, memory], decoded(stack("decoder"), target, memory))
+    else:
+        memory = source
+        for layer in stack("encoder", "encoder."):
+            memory = layer(memory)
+        decoder = stack("decoder", "decoder.")
+        model = keras.Model([source, target], decoded(decoder, target, memory))
+    model.supports_masking = True  # as all layers do; Keras would warn
     return model
 
 
-def _stack_to(who: str, model: keras.Model) -> dict[str, np.ndarray]:
-    result = {}
-    for layer in model.layers:
-        if isinstance(layer, keras.layers.InputLayer):
+def _width(state: dict[str, np.ndarray]) -> int:
+    return next(array.shape[0] for name, array in state.items() if name.endswith("norm1.weight"))
+
+
+def _layer_name(prefix: str) -> str | None:
+    return prefix.rstrip(".").replace(".", "_") or None
+
+
+def _parts(who: str, layer: keras.layers.Layer) -> list[weights.Part]:
+    """The layers with weights and their tables; raises for what PyTorch's modules lack."""
+    if not isinstance(layer, keras.Model):
+        weights.check_type(who, "layer", layer, (MultiHeadAttention, *blocks.BLOCKS))
+        weights.check_built(who, layer)
+        return [("", layer, _table(who, layer))]
+    parts: list[weights.Part] = []
+    for each in layer.layers:
+        if isinstance(each, keras.layers.InputLayer):
             continue
-        parts = re.fullmatch(r"(encoder_|decoder_)?(?:layers_(\d+)|norm)", layer.name)
-        if parts is None or type(layer) not in (*blocks.BLOCKS, keras.layers.LayerNormalization):
+        place = re.fullmatch(r"(encoder_|decoder_)?(layers_\d+|norm)", each.name)
+        if place is None or type(each) not in (*blocks.BLOCKS, keras.layers.LayerNormalization):
             expected = "be a model returned by `from_torch`, with only its blocks and norms"
-            _checks.fail(who, "layer", expected, layer.name)
-        above = (parts[1] or "").replace("_", ".")
-        if type(layer) is keras.layers.LayerNormalization:
-            rows, above = weights.to_rows(layer, {"": ""}), f"{above}norm"
-        else:
-            rows, above = _block_to(who, layer), f"{above}layers.{parts[2]}."
-        result.update({above + name: array for name, array in rows.items()})
-    return result
+            _checks.fail(who, "layer", expected, each.name)
+        parts.append((f"{each.name.replace('_', '.')}.", each, _table(who, each)))
+    return parts
 
 
-def _layer_name(prefix: str) -> str:
-    return prefix.rstrip(".").replace(".", "_")
-
-
-def _dotted(state: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    return {f".{name}": array for name, array in state.items()}
-
-
-def _packed(rows: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Joins the query, key and value matrices of an attention if their inputs have equal widths."""
-    result = {}
-    for name, array in rows.items():
-        prefix, found, leaf = name.rpartition("q_proj.")
-        if found:
-            parts = [rows[f"{prefix}{part}_proj.{leaf}"] for part in "qkv"]
-            if leaf == "bias" or len({part.shape for part in parts}) == 1:
-                result[f"{prefix}in_proj_{leaf}"] = np.concatenate(parts)
-                continue
-            result.update(
-                {f"{prefix}{k}_proj_weight": w for k, w in zip("qkv", parts, strict=True)}
-            )
-        elif re.search(r"(^|\.)[kv]_proj\.", name) is None:
-            result[name] = array
-    return result
-
-
-def _unpacked(state: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The inverse of `_packed`."""
-    result = {}
-    for name, array in state.items():
-        prefix, found, leaf = name.rpartition("in_proj_")
-        if found:
-            parts = zip("qkv", np.split(array, 3), strict=True)
-            result.update({f"{prefix}{k}_proj.{leaf}": part for k, part in parts})
-        else:
-            result[re.sub(r"(^|\.)([qkv])_proj_weight$", r"\1\2_proj.weight", name)] = array
-    return result
+def _table(who: str, layer: keras.layers.Layer) -> weights.Table:
+    if type(layer) is keras.layers.LayerNormalization:
+        return weights.ITSELF
+    if type(layer) is MultiHeadAttention:
+        blocks.check_attention(who, layer, allowed=("use_bias",))
+        maps = (layer.query_dense, layer.key_dense, layer.value_dense)
+        same = len({each.kernel.shape[0] for each in maps}) == 1
+        return _ATTENTION if same else _OTHER_WIDTHS
+    blocks.check_block(who, layer)
+    if type(layer) is TransformerEncoderBlock:
+        return _ENCODER
+    cross = layer.cross_attention
+    same = cross and cross.key_dense.kernel.shape[0] == cross.query_dense.kernel.shape[0]
+    reason = "PyTorch's decoder has a memory with the width of the target"
+    weights.refuse(who, "memory", not same, reason)
+    return _DECODER

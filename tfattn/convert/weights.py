@@ -1,8 +1,9 @@
 """Weights of a layer by name, and one error for all mismatches."""
 
+import itertools
 import math
 import os.path
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -10,8 +11,6 @@ import numpy as np
 from keras import ops
 
 from tfattn import _checks
-from tfattn.layers.attention.multi_head import MultiHeadAttention
-from tfattn.layers.attention.scores import DotProductScore
 
 
 def arrays(layer: keras.layers.Layer) -> dict[str, np.ndarray]:
@@ -110,61 +109,58 @@ def check_built(who: str, layer: keras.layers.Layer, argument: str = "layer") ->
         refuse(who, "quantize", mode is not None, reason)
 
 
-def check_plain(who: str, attention: MultiHeadAttention, *, of_keras: bool = False) -> None:
-    """Raises for a `MultiHeadAttention` that the other library does not have.
-
-    Args:
-        of_keras: whether the other library is Keras, which supports more features.
-    """
-    score, shared = attention.score, attention.num_key_value_heads != attention.num_heads
-    plain = type(score) is DotProductScore and score.scale is None
-    limited = attention.sliding_window is not None
-    refuse(who, "score", not plain, "only the scaled dot product is supported")
-    refuse(
-        who,
-        "positions",
-        attention.positions is not None,
-        "positions within attention are not supported",
-    )
-    refuse(who, "normalizer", attention.normalizer is not None, "only the softmax is supported")
-    if of_keras:
-        return
-    axes = attention.attention_axes not in (None, (1,))
-    refuse(who, "num_key_value_heads", shared, "shared key heads are not supported")
-    refuse(who, "use_gate", attention.use_gate, "gates of heads are not supported")
-    refuse(who, "sliding_window", limited, "pass a window as a mask to the call")
-    refuse(who, "attention_axes", axes, "sequences must have one axis")
+# Names of weights: tfattn's to those of PyTorch's modules; "" for a path that contains the name.
+_LEAVES = {
+    **{"kernel": "weight", "gamma": "weight", "scale": "weight", "embeddings": "weight"},
+    **{"bias": "bias", "beta": "bias", "": ""},
+}
+# The beginning of names in another library's state, a layer, and its table: from the rest of a
+# name, without the weight's own name, to the paths of parts of the layer whose rows are joined.
+Table = Mapping[str, Sequence[str]]
+Part = tuple[str, keras.layers.Layer, Table]
+ITSELF: Table = {"": ("",)}  # the table of a layer without parts
 
 
-# PyTorch's matrices have a row for each output, with the outputs of all heads concatenated.
-_LEAVES = {"kernel": "weight", "gamma": "weight", "bias": "bias", "beta": "bias"}
+def below(table: Table, prefix: str, path: str) -> Table:
+    """The table of a part, in its layer's table: with this prefix of names, and at this path."""
+    return {prefix + name: [f"{path}/{part}" for part in parts] for name, parts in table.items()}
 
 
-def to_rows(layer: keras.layers.Layer, modules: Mapping[str, str]) -> dict[str, np.ndarray]:
-    """The weights of a built layer in the format of a PyTorch state dict.
-
-    Args:
-        modules: from the relative path of a part of the layer to the module's name.
-    """
-    result = {}
-    for name, array in arrays(layer).items():
-        rows = array.reshape(_flat(name, array.shape)).T
-        result[_row_name(name, modules)] = _float32_where_narrow(rows)
-    return result
+def rows(layer: keras.layers.Layer) -> dict[str, np.ndarray]:
+    """As `arrays`, but matrices have a row for each output, of all heads one after another."""
+    return {
+        path: _float32_where_narrow(_rows(path, array)) for path, array in arrays(layer).items()
+    }
 
 
-def load_rows(
-    layer: keras.layers.Layer, modules: Mapping[str, str], state: Mapping[str, np.ndarray]
-) -> None:
-    """Loads a matching PyTorch state dict, the inverse of `to_rows`."""
-    for name, variable in _variables(layer).items():
-        array = np.asarray(state[_row_name(name, modules)])
-        variable.assign(array.T.reshape(tuple(variable.shape)))
+def to_state(parts: Iterable[Part]) -> dict[str, np.ndarray]:
+    """The weights of layers in the format of a PyTorch state dict."""
+    state = {}
+    for prefix, layer, table in parts:
+        own = rows(layer)
+        for name, paths in _names(table, own):
+            joined = [own[path] for path in paths]
+            state[prefix + name] = joined[0] if len(joined) == 1 else np.concatenate(joined)
+    return state
 
 
-def below(state: Mapping[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
-    """The weights whose names begin with a prefix, under the rest of their names."""
-    return {name[len(prefix) :]: array for name, array in state.items() if name.startswith(prefix)}
+def load_state(parts: Iterable[Part], state: Mapping[str, np.ndarray]) -> None:
+    """Loads a matching state, the inverse of `to_state`; joined matrices have equal sizes."""
+    for prefix, layer, table in parts:
+        variables = _variables(layer)
+        for name, paths in _names(table, variables):
+            arrays = np.split(np.asarray(state[prefix + name]), len(paths))
+            for path, array in zip(paths, arrays, strict=True):
+                array = array.T if path.endswith("kernel") else array
+                variables[path].assign(array.reshape(tuple(variables[path].shape)))
+
+
+def _names(table: Table, own: Collection[str]) -> Iterator[tuple[str, list[str]]]:
+    """The names of weights in the other library, each with the paths of those that it joins."""
+    for (module, parts), (leaf, name) in itertools.product(table.items(), _LEAVES.items()):
+        paths = [path for part in parts if (path := f"{part}/{leaf}".strip("/")) in own]
+        if paths:
+            yield module + name, paths
 
 
 def _variables(layer: keras.layers.Layer) -> dict[str, Any]:
@@ -178,15 +174,11 @@ def _shape(state: Mapping[str, Any], name: str) -> str:
     return str(tuple(np.shape(state[name]))) if name in state else "none"
 
 
-def _row_name(name: str, modules: Mapping[str, str]) -> str:
-    module, _, leaf = name.rpartition("/")
-    return f"{modules[module]}.{_LEAVES[leaf]}"
-
-
-def _flat(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape as a matrix (inputs, outputs), or as a vector."""
-    if not name.endswith("kernel"):
-        return (math.prod(shape),)
+def _rows(path: str, array: np.ndarray) -> np.ndarray:
+    if path.endswith("embeddings"):
+        return array
+    if not path.endswith("kernel"):
+        return array.reshape(-1)
     # The output map of an attention has heads as inputs, all other maps as outputs.
-    inputs = len(shape) - 1 if "attention_output/" in name else 1
-    return (math.prod(shape[:inputs]), math.prod(shape[inputs:]))
+    inputs = array.ndim - 1 if "attention_output/" in path else 1
+    return array.reshape(math.prod(array.shape[:inputs]), -1).T

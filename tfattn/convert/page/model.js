@@ -119,18 +119,18 @@ const PADDING = 0;
 
 class Transformer {
   // settings: numLayers, numHeads, width, normFirst, epsilon, activation, shared (one matrix for
-  // embeddings and output) and positions, {scale, wavelength or null} of each side.
+  // embeddings and output) and positions, {name, scale, wavelength or null} of each side.
   constructor(settings, weights) {
     const views = ["encoder", "decoder", "cross"];
     Object.assign(this, settings, { weights, views, depth: settings.numLayers });
   }
 
   linear(x, name) {
-    return linear(x, this.weights[`${name}.weight`], this.weights[`${name}.bias`]);
+    return linear(x, this.weights[`${name}/kernel`], this.weights[`${name}/bias`]);
   }
 
   norm(x, name) {
-    const { [`${name}.weight`]: gamma, [`${name}.bias`]: beta } = this.weights;
+    const { [`${name}/gamma`]: gamma, [`${name}/beta`]: beta } = this.weights;
     return normalize(x, gamma, beta, this.epsilon);
   }
 
@@ -140,9 +140,9 @@ class Transformer {
 
   // A token's vector: scale · embedding + position.
   embed(side, id, position) {
-    const { scale, wavelength } = this.positions[side];
-    const table = this.weights[`${this.shared ? "encoder" : side}/embedding`].data;
-    const learned = this.weights[`${side}/positions`]?.data;
+    const { name, scale, wavelength } = this.positions[side];
+    const table = this.weights[`${this.shared ? "encoder" : side}/embedding/embeddings`].data;
+    const learned = this.weights[`${side}/${name}/embeddings`]?.data;
     const x = new Float32Array(this.width);
     for (let i = 0; i < this.width; i += 1) {
       x[i] = scale * table[id * this.width + i];
@@ -249,7 +249,7 @@ class Transformer {
     }
     [x] = this.finalNorm(x, "decoder");
     node.logits = this.shared
-      ? linear(x, this.weights["encoder/embedding"])
+      ? linear(x, this.weights["encoder/embedding/embeddings"])
       : this.linear(x, "output");
     return node;
   }

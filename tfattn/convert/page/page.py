@@ -9,7 +9,7 @@ from typing import Any
 from tfattn import _checks
 from tfattn._files import replacing
 from tfattn.convert import weights as parts
-from tfattn.convert.page import recurrent, transformer, weights, words
+from tfattn.convert.page import settings, weights, words
 from tfattn.decoding.translation import check_parts
 from tfattn.models.seq2seq import BahdanauSeq2Seq
 from tfattn.models.transformer import Transformer
@@ -19,7 +19,10 @@ SCRIPTS = (
     *("model.js", "recurrent.js", "vocabulary.js", "search.js", "text.js", "page.js"),
     *("attention.js", "walk.js", "beams.js", "view.js"),
 )
-_MODELS = {Transformer: transformer, BahdanauSeq2Seq: recurrent}
+_SETTINGS = {
+    Transformer: settings.of_transformer,
+    BahdanauSeq2Seq: settings.of_recurrent,
+}
 
 
 def to_page(
@@ -67,10 +70,9 @@ def to_page(
         >>> tfattn.convert.to_page(model, words, words, "page.html")  # doctest: +SKIP
     """
     who = "to_page"
-    parts.check_type(who, "model", model, _MODELS)
+    parts.check_type(who, "model", model, _SETTINGS)
     parts.check_built(who, model, "model")
-    of_model = _MODELS[type(model)]
-    settings = {**of_model.settings(who, model), "shared": model.share_embeddings}
+    of_model = _SETTINGS[type(model)](who, model)
     check_parts(who, model, source_vocabulary, target_vocabulary)
     path = _checks.path(who, "path", path)
     examples = _checks.strings(who, "examples", examples)
@@ -78,11 +80,11 @@ def to_page(
         _checks.string(who, "title", title)
     if quantization not in weights.QUANTIZATIONS:
         _checks.fail(who, "quantization", f"be one of {weights.QUANTIZATIONS}", quantization)
-    tensors, content = weights.to_bytes(of_model.arrays(model), quantization)
+    tensors, content = weights.to_bytes(parts.rows(model), quantization)
     source = words.to_json(who, "source_vocabulary", source_vocabulary)
     target = words.to_json(who, "target_vocabulary", target_vocabulary)
     data = {
-        "settings": settings,
+        "settings": {**of_model, "shared": model.share_embeddings},
         "tensors": tensors,
         "weights": base64.b64encode(content).decode(),
         "source": source,

@@ -18,18 +18,21 @@ class Recurrent {
   }
 
   linear(x, name) {
-    return linear(x, this.weights[`${name}.weight`], this.weights[`${name}.bias`]);
+    return linear(x, this.weights[`${name}/kernel`], this.weights[`${name}/bias`]);
   }
 
   embed(side, id) {
-    const { data } = this.weights[`${this.shared ? "encoder" : side}/embedding`];
+    const { data } = this.weights[`${this.shared ? "encoder" : side}/embedding/embeddings`];
     return data.slice(id * this.width, (id + 1) * this.width);
   }
 
   // A GRU's next state: the update gate keeps the old one, the reset gate forgets it.
   cell(x, state, name) {
-    const input = this.linear(x, `${name}/input`), past = this.linear(state, `${name}/recurrent`);
-    const units = state.length;
+    const units = state.length, biases = this.weights[`${name}/bias`].data;
+    const [input, past] = [[x, "kernel"], [state, "recurrent_kernel"]].map(([vector, part], i) => (
+      linear(vector, this.weights[`${name}/${part}`], {
+        data: biases.subarray(3 * units * i, 3 * units * (i + 1)),
+      })));
     return state.map((old, i) => {
       const update = sigmoid(input[i] + past[i]);
       const reset = sigmoid(input[units + i] + past[units + i]);
@@ -63,20 +66,20 @@ class Recurrent {
         states.push(forward.at(-1));
       }
     }
-    const keys = memory.map((vector) => this.linear(vector, "decoder/score/key"));
+    const keys = memory.map((vector) => linear(vector, this.weights["decoder/score/key_kernel"]));
     const isVisible = (i) => ids[i] !== PADDING && !hidden.has(i);
     return { ids, states, cross: [{ keys, values: memory }], isVisible, off };
   }
 
   score(query, key) {
-    return additive(query, key, this.weights["decoder/score/v.weight"].data);
+    return additive(query, key, this.weights["decoder/score/score_kernel"].data);
   }
 
   // The hypothesis that extends `parent` by a token: a node of a tree, with the decoder's states.
   step(encoded, parent, token) {
     const node = { token, parent, position: parent ? parent.position + 1 : 0 };
     const before = parent ? parent.states : encoded.states;
-    const crossQuery = this.linear(before.at(-1), "decoder/score/query");
+    const crossQuery = linear(before.at(-1), this.weights["decoder/score/query_kernel"]);
     const [{ keys, values }] = encoded.cross;
     const { output: context, weights } = attend(crossQuery, keys, values, {
       numHeads: 1,
@@ -94,7 +97,7 @@ class Recurrent {
     const vector = this.linear(concatenate(x, context, embedding), "decoder/readout");
     const read = vector.map(Math.tanh);
     node.logits = this.shared
-      ? linear(read, this.weights["encoder/embedding"])
+      ? linear(read, this.weights["encoder/embedding/embeddings"])
       : this.linear(read, "output");
     return node;
   }

@@ -2,28 +2,9 @@
 
 from typing import Any
 
-import keras
 import numpy as np
 
-from tfattn.convert import weights
-
 QUANTIZATIONS = ("int8", "float16")
-
-
-def rows(layer: keras.layers.Layer, name: str) -> dict[str, np.ndarray]:
-    """The weights of a layer's linear maps and norms by name, with a row for each output."""
-    parts = {path.rpartition("/")[0] for path in weights.arrays(layer)}
-    return weights.to_rows(layer, {part: f"{name}/{part}".rstrip("/") for part in parts})
-
-
-def embeddings_and_output(model: keras.Model) -> dict[str, np.ndarray]:
-    """The embeddings of both sides and the output projection; one matrix if they share it."""
-    sides = ["encoder"] if model.share_embeddings else ["encoder", "decoder"]
-    found = {
-        f"{side}/embedding": weights.arrays(getattr(model, side).embedding)["embeddings"]
-        for side in sides
-    }
-    return found if model.output_dense is None else found | rows(model.output_dense, "output")
 
 
 def to_bytes(found: dict[str, np.ndarray], quantization: str) -> tuple[list[dict[str, Any]], bytes]:
