@@ -298,7 +298,7 @@ def by_commas(sentence):
 def test_ctranslate2_needs_a_tokenizer_of_ones_own_again(written, plain, engine, tmp_path):
     own = data.Vocabulary([f"s{i}" for i in range(13)], tokenizer=by_commas)
     to_ctranslate2(plain, [own, TARGET], tmp_path / "new")
-    said = r"`tokenizers\[0\]` must be the tokenizer of source\.vocabulary, .*commas"
+    said = r"must be loaded with the vocabulary's own tokenizer, .*commas.*source\.vocabulary"
     with pytest.raises(ValueError, match=said):
         CTranslate2(tmp_path / "new")
     with pytest.raises(ValueError, match="`tokenizers` must be a pair of functions or None"):
@@ -412,10 +412,15 @@ def model_of_the_same_sizes(folder):
 
 
 SPOILED = {
-    "contain the vocabularies of its model": [
+    "contain the target.vocabulary written by `tfattn.convert.to_ctranslate2`": [
         saved("target.vocabulary", [f"u{i}" for i in range(15)]),
-        saved("source.vocabulary", SOURCE.words[4:], data.Characters()),
         words_of_both_files,
+    ],
+    "contain the source.vocabulary written by": [
+        saved("source.vocabulary", SOURCE.words[4:], data.Characters()),
+    ],
+    "contain the target_vocabulary.json written by": [
+        written_anew("target_vocabulary.json", json.dumps(SOURCE.words).encode()),
     ],
     "contain the model.bin written by `tfattn.convert.to_ctranslate2`": [
         model_of_the_same_sizes,
@@ -444,6 +449,16 @@ def test_ctranslate2_refuses_a_damaged_or_replaced_folder(said, written, tmp_pat
         spoil(folder)
         with pytest.raises(ValueError, match=f"^CTranslate2: `folder` must {said}"):
             CTranslate2(folder)
+
+
+def test_ctranslate2_reads_a_folder_with_fingerprints_of_three_files(written, tmp_path):
+    folder = pathlib.Path(shutil.copytree(written, tmp_path / "old"))
+    files = json.loads((folder / "config.json").read_text())["tfattn_files"]
+    edited(tfattn_files=files[:3])(folder)
+    assert CTranslate2(folder).translate(SENTENCES) == CTranslate2(written).translate(SENTENCES)
+    edited(tfattn_files=files[:2])(folder)
+    with pytest.raises(ValueError, match="be written by `tfattn.convert.to_ctranslate2`"):
+        CTranslate2(folder)
 
 
 def test_ctranslate2_names_a_missing_folder_and_invalid_options(written, tmp_path):

@@ -30,11 +30,6 @@ _ACTIVATIONS = {
     keras.activations.silu: "SWISH",
     keras.activations.tanh: "Tanh",
 }
-_NORMS = (
-    LayerNormalization,
-    keras.layers.LayerNormalization,
-    keras.layers.RMSNormalization,
-)
 # Names in CTranslate2's specification of a layer, as in `weights.Part`; an encoder's has no
 # `attention`.
 _BLOCK: weights.Table = {
@@ -112,13 +107,12 @@ def to_ctranslate2(
         _checks.fail(who, "quantization", f"be one of {_QUANTIZATIONS}", quantization)
     _checks.positive_int(who, "max_length", max_length)
     folder = folders.check_empty(who, folder)
-    for block in (*model.encoder.blocks, *model.decoder.blocks):
-        _check_block(who, block)
-    rotary, positions = block.self_attention.positions, model.encoder.positions
-    _check_positions(who, positions, rotary)
+    for stack in (model.encoder, model.decoder):
+        for block in stack.blocks:
+            _check_block(who, block, stack.positions)
     longest = None
-    if rotary is None:
-        longest = getattr(positions, "max_length", None) or max_length
+    if model.encoder.blocks[0].self_attention.positions is None:
+        longest = getattr(model.encoder.positions, "max_length", None) or max_length
     specs = _optional.find("ctranslate2.specs", "serve", who)
     spec = _spec(specs, model, longest)
     spec.register_source_vocabulary(list(vocabularies[0].words))
@@ -148,8 +142,8 @@ def _check_words(who: str, vocabularies: Sequence[Any]) -> None:
         _checks.fail(who, "vocabularies", "have equal words for unknown, begin and end", special)
 
 
-def _check_block(who: str, block: TransformerBlock) -> None:
-    """Raises for features of a block that CTranslate2 does not have."""
+def _check_block(who: str, block: TransformerBlock, added: keras.layers.Layer) -> None:
+    """Raises for what CTranslate2 does not have, also of positions `added` to the embeddings."""
     weights.check_type(who, "block", block, blocks.BLOCKS)
     attention, network = block.self_attention, block.feed_forward
     norm = block.self_attention_norm.norm
@@ -159,10 +153,13 @@ def _check_block(who: str, block: TransformerBlock) -> None:
     some = attention.num_key_value_heads not in (1, attention.num_heads)
     reason = "CTranslate2 has a key head for each query head, or one for all"
     weights.refuse(who, "num_key_value_heads", some, reason)
+    tables = (LearnedPositionalEncoding, SinusoidalPositionalEncoding)
+    weights.check_type(who, "positions", added, (*tables, keras.layers.Identity))
     rotary = attention.positions
     if rotary is not None:
-        other = type(rotary) is not RotaryPositions
-        weights.refuse(who, "positions", other, "CTranslate2 has only rotary positions")
+        other = type(rotary) is not RotaryPositions or isinstance(added, tables)
+        only = "CTranslate2 has added or rotary positions, not both, and no others within attention"
+        weights.refuse(who, "positions", other, only)
         scaled = rotary.scaling is not None
         weights.refuse(who, "scaling", scaled, "CTranslate2's rotary positions have no scaling")
     networks = (PositionwiseFeedForward, GatedFeedForward)
@@ -170,16 +167,10 @@ def _check_block(who: str, block: TransformerBlock) -> None:
     known = ", ".join(function.__name__ for function in _ACTIVATIONS)
     other = network.activation not in _ACTIVATIONS
     weights.refuse(who, "activation", other, f"CTranslate2 has {known}")
-    weights.check_type(who, "norm", norm, _NORMS)
-    if type(norm) is not keras.layers.RMSNormalization:
+    layer_norms = (LayerNormalization, keras.layers.LayerNormalization)
+    weights.check_type(who, "norm", norm, (*layer_norms, keras.layers.RMSNormalization))
+    if isinstance(norm, layer_norms):
         blocks.check_norm(who, norm)
-
-
-def _check_positions(who: str, added: Any, rotary: RotaryPositions | None) -> None:
-    tables = (LearnedPositionalEncoding, SinusoidalPositionalEncoding)
-    weights.check_type(who, "positions", added, (*tables, keras.layers.Identity))
-    both = rotary is not None and isinstance(added, tables)
-    weights.refuse(who, "positions", both, "CTranslate2 has added or rotary positions, not both")
 
 
 def _spec(specs: Any, model: Transformer, longest: int | None) -> Any:

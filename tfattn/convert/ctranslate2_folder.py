@@ -9,7 +9,7 @@ import numpy as np
 
 from tfattn import _checks, _optional, data
 from tfattn.convert import folders
-from tfattn.decoding.translation import limits, warn_unknown
+from tfattn.decoding.translation import check_length, limits, warn_unknown
 
 
 class CTranslate2:
@@ -58,14 +58,14 @@ class CTranslate2:
         engine = _optional.find("ctranslate2", "serve", "CTranslate2")
         record = self._record()
         self.max_length, written = record["tfattn_max_length"], record["tfattn_files"]
-        words = [self._vocabulary(i, tokenizer) for i, tokenizer in enumerate(tokenizers)]
-        self.source_vocabulary, self.target_vocabulary = words
-        engine_words = [self._words("source"), self._words("target")]
-        found = folders.fingerprints(folder)
-        if engine_words != [list(each.words) for each in words] or written[:2] != found[:2]:
-            self._refuse("contain the vocabularies of its model")
-        if written != found:
-            self._refuse("contain the model.bin written by `tfattn.convert.to_ctranslate2`")
+        self.source_vocabulary, self.target_vocabulary = (
+            data.load_vocabulary(os.path.join(folder, name), tokenizer)
+            for name, tokenizer in zip(folders.VOCABULARIES, tokenizers, strict=True)
+        )
+        both = zip(written, folders.fingerprints(folder), strict=False)  # older ones list fewer
+        for name, (one, other) in zip(folders.FILES, both, strict=False):
+            if one != other:
+                self._refuse(f"contain the {name} written by `tfattn.convert.to_ctranslate2`")
         special = folders.special_tokens(self.target_vocabulary)
         if any(record.get(name) != word for name, word in special.items()):
             self._refuse(f"have {special} in its config.json, as in its vocabularies")
@@ -120,9 +120,7 @@ class CTranslate2:
         unknown = self.source_vocabulary, sentences, encoded, "sentences[{}]"
         warn_unknown(who, "source_vocabulary", *unknown, stacklevel=3)
         for i, ids in enumerate(encoded):
-            if self.max_length is not None and len(ids) >= self.max_length:
-                expected = f"have at most {self.max_length - 1} tokens, by the model's positions"
-                _checks.fail(who, f"sentences[{i}]", expected, sentences[i])
+            check_length(who, f"sentences[{i}]", sentences[i], len(ids), self.max_length)
         full = [i for i, ids in enumerate(encoded) if ids]
         translations = [""] * len(sentences)
         if not full:
@@ -149,41 +147,25 @@ class CTranslate2:
                 asynchronous=True,  # threads can proceed to the next limit
             )
             results |= dict(zip(places, found, strict=True))
-        ids = {word: i for i, word in enumerate(self.target_vocabulary.words)}
+        ids_of = {word: i for i, word in enumerate(self.target_vocabulary.words)}
         for i, length in zip(full, most, strict=True):
-            tokens = [ids[token] for token in results[i].result().hypotheses[0][:length]]
+            tokens = [ids_of[token] for token in results[i].result().hypotheses[0][:length]]
             translations[i] = self.target_vocabulary.decode(tokens)
         return translations
 
     def _record(self) -> dict[str, Any]:
-        record = self._json("config.json")
-        if isinstance(record, dict) and isinstance(record.get("tfattn_files"), list):
-            longest = record.get("tfattn_max_length", 0)
-            if longest is None or (type(longest) is int and longest > 0):
-                return record
-        return self._refuse("be written by `tfattn.convert.to_ctranslate2`")
-
-    def _vocabulary(self, i: int, tokenizer: Callable[[str], Any] | None) -> Any:
-        name = folders.VOCABULARIES[i]
-        content = self._json(name)
-        made_with = content.get("tokenizer") if isinstance(content, dict) else None
-        if isinstance(made_with, str) and tokenizer is None:
-            expected = f"be the tokenizer of {name}, {made_with}"
-            _checks.fail("CTranslate2", f"tokenizers[{i}]", expected, tokenizer)
-        return data.load_vocabulary(os.path.join(self._folder, name), tokenizer)
-
-    def _words(self, side: str) -> Any:
-        """The tokens of a side in CTranslate2's own file; two equal sides share one file."""
-        shared = self._json("shared_vocabulary.json")
-        return self._json(f"{side}_vocabulary.json") if shared is None else shared
-
-    def _json(self, name: str) -> Any:
-        """The content of a JSON file; None if it is missing or damaged."""
+        """The content of `config.json`."""
         try:
-            with open(os.path.join(self._folder, name), encoding="utf-8") as file:
-                return json.load(file)
-        except (OSError, ValueError, RecursionError):
-            return None
+            with open(os.path.join(self._folder, "config.json"), encoding="utf-8") as file:
+                record = json.load(file)
+            longest, written = record["tfattn_max_length"], record["tfattn_files"]
+            is_limit = longest is None or (type(longest) is int and longest > 0)
+            is_ours = is_limit and len(written) >= 3
+        except (OSError, ValueError, TypeError, KeyError, RecursionError):  # missing or damaged
+            is_ours = False
+        if not is_ours:
+            self._refuse("be written by `tfattn.convert.to_ctranslate2`")
+        return record
 
     def _refuse(self, expected: str) -> NoReturn:
         _checks.fail("CTranslate2", "folder", expected, self._folder)

@@ -12,6 +12,11 @@ from tfattn import _checks
 from tfattn.models.transformer import Transformer
 
 VOCABULARIES = ("source.vocabulary", "target.vocabulary")
+# The files of a folder for CTranslate2 besides `config.json`; it shares equal words of both sides.
+FILES = (
+    *(*VOCABULARIES, "model.bin"),
+    *("shared_vocabulary.json", "source_vocabulary.json", "target_vocabulary.json"),
+)
 
 
 def check_vocabularies(who: str, model: Transformer, vocabularies: Sequence[Any]) -> None:
@@ -70,6 +75,6 @@ def special_tokens(vocabulary: Any) -> dict[str, str]:
 
 
 def fingerprints(folder: str) -> list[str | None]:
-    """Of the vocabularies, whose words alone do not identify them, and of `model.bin`."""
-    files = [pathlib.Path(folder, name) for name in (*VOCABULARIES, "model.bin")]
+    """Of the `FILES` of a folder; None for one that is missing."""
+    files = [pathlib.Path(folder, name) for name in FILES]
     return [hashlib.sha256(f.read_bytes()).hexdigest() if f.is_file() else None for f in files]
