@@ -113,14 +113,14 @@ def from_torch(
     if not kinds:
         expected = "be the state of an attention or a Transformer module of torch.nn"
         _checks.fail(who, "state", expected, sorted(map(str, state)))
-    options = {"norm_first": norm_first, "activation": activation, "epsilon": epsilon}
-    options |= {"num_heads": num_heads, "dropout": dropout}
+    options: dict[str, Any] = {"num_heads": num_heads, "norm_first": norm_first}
+    options |= {"activation": activation, "epsilon": epsilon, "dropout": dropout}
     if kinds[0] == "attention":
         layer = _attention(who, state, num_heads, dropout)
     elif kinds[0] in ("encoder", "decoder"):
-        layer = _block(who, kinds[0], state, "", **options)
+        layer = _block(who, kinds[0], state, "", options)
     else:
-        layer = _model(who, kinds[0], state, **options)
+        layer = _model(who, kinds[0], state, options)
     parts = _parts(who, layer)
     weights.check(who, weights.to_state(parts), state)
     weights.load_state(parts, state)
@@ -172,19 +172,11 @@ def _attention(
 
 
 def _block(
-    who: str,
-    kind: str,
-    state: dict[str, np.ndarray],
-    above: str,
-    *,
-    num_heads: int,
-    norm_first: bool,
-    activation: Any,
-    epsilon: float,
-    dropout: float,
+    who: str, kind: str, state: dict[str, np.ndarray], above: str, options: dict[str, Any]
 ) -> TransformerBlock:
     """A block of an encoder or decoder, for the weights whose names begin with `above`."""
     width = _width(state)
+    num_heads, dropout, epsilon = (options[x] for x in ("num_heads", "dropout", "epsilon"))
     _checks.divides(who, "num_heads", num_heads, "width", width)
     hidden_dim = state.get(f"{above}linear1.weight", np.empty(1)).shape[0]
     cls = TransformerDecoderBlock if kind == "decoder" else TransformerEncoderBlock
@@ -192,8 +184,10 @@ def _block(
         num_heads,
         dropout=dropout,
         attention_dropout=dropout,
-        norm_first=norm_first,
-        feed_forward=PositionwiseFeedForward(hidden_dim, activation=activation, dropout=dropout),
+        norm_first=options["norm_first"],
+        feed_forward=PositionwiseFeedForward(
+            hidden_dim, activation=options["activation"], dropout=dropout
+        ),
         norm=None if epsilon == 1e-5 else keras.layers.LayerNormalization(epsilon=epsilon),
         name=_layer_name(above),
     )
@@ -202,14 +196,16 @@ def _block(
     return block
 
 
-def _model(who: str, kind: str, state: dict[str, np.ndarray], **options: Any) -> keras.Model:
+def _model(
+    who: str, kind: str, state: dict[str, np.ndarray], options: dict[str, Any]
+) -> keras.Model:
     """A stack of blocks, or a Transformer of two stacks, with the sizes of the state."""
 
     def stack(kind: str, prefix: str = "") -> list[keras.layers.Layer]:
         """The blocks below a prefix, and the norm after them if there is one."""
         layers: list[keras.layers.Layer] = []
         while f"{(above := f'{prefix}layers.{len(layers)}.')}norm1.weight" in state:
-            layers.append(_block(who, kind, state, above, **options))
+            layers.append(_block(who, kind, state, above, options))
         if f"{prefix}norm.weight" in state:
             name = _layer_name(f"{prefix}norm.")
             norm = keras.layers.LayerNormalization(epsilon=options["epsilon"], name=name)

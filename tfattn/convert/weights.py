@@ -19,17 +19,17 @@ def arrays(layer: keras.layers.Layer) -> dict[str, np.ndarray]:
     If LoRA is enabled, its product is added to the matrix, as in calls of the layer.
     """
     variables = _variables(layer)
-    merged = {}
+    found = {name: np.array(variable) for name, variable in variables.items()}
     for part in layer._flatten_layers():
         if getattr(part, "lora_enabled", False):
-            matrix = "kernel" if hasattr(part, "lora_kernel_a") else "embeddings"
             own = {id(variable) for variable in part.variables}
-            low = [name for name, v in variables.items() if id(v) in own and "lora_" in name]
-            above = low[0].rpartition("lora_")[0]
-            merged.update(dict.fromkeys(low))
-            merged[f"{above}{matrix}"] = np.array(ops.convert_to_numpy(getattr(part, matrix)))
-    found = {name: np.array(variable) for name, variable in variables.items()}
-    return {name: array for name, array in {**found, **merged}.items() if array is not None}
+            for name in [name for name, variable in variables.items() if id(variable) in own]:
+                leaf = name.rpartition("/")[2]
+                if leaf.startswith("lora_"):
+                    del found[name]
+                elif leaf in ("kernel", "embeddings"):  # the attribute has the product added
+                    found[name] = np.array(ops.convert_to_numpy(getattr(part, leaf)))
+    return found
 
 
 def read(who: str, state: Mapping[str, Any]) -> dict[str, np.ndarray]:
@@ -71,12 +71,7 @@ def load(who: str, layer: keras.layers.Layer, state: Mapping[str, Any]) -> None:
 
 
 def check(who: str, expected: Mapping[str, Any], found: Mapping[str, Any]) -> None:
-    """Raises one ValueError with all missing, unknown and differently shaped weights.
-
-    Args:
-        who: the function, for the error.
-        expected, found: name to array.
-    """
+    """Raises one ValueError with all missing, unknown and differently shaped weights."""
     lines = [
         f"{name}: expected {_shape(expected, name)}, found {_shape(found, name)}"
         for name in (*expected, *(name for name in found if name not in expected))
@@ -149,8 +144,8 @@ def load_state(parts: Iterable[Part], state: Mapping[str, np.ndarray]) -> None:
     for prefix, layer, table in parts:
         variables = _variables(layer)
         for name, paths in _names(table, variables):
-            arrays = np.split(np.asarray(state[prefix + name]), len(paths))
-            for path, array in zip(paths, arrays, strict=True):
+            pieces = np.split(np.asarray(state[prefix + name]), len(paths))
+            for path, array in zip(paths, pieces, strict=True):
                 array = array.T if path.endswith("kernel") else array
                 variables[path].assign(array.reshape(tuple(variables[path].shape)))
 
