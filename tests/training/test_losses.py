@@ -149,6 +149,7 @@ def test_loss_ids_with_fraction_are_refused_and_whole_floats_are_ids():
                     who()(given, logits)
 
 
+@pytest.mark.skipif(BACKEND == "torch", reason="runs eagerly, and raises")
 def test_loss_ids_with_fraction_in_a_graph_are_ids_outside():
     ids, logits = draw()
     wrong = np.where(ids == ids[1, 1], 2.7, ids)

@@ -25,7 +25,7 @@ def test_folder_is_written_by_one_training_at_a_time(tmp_path, refused):
     late.lock()
     late.path.mkdir()  # as another training does, since it was looked for
     with pytest.raises(ValueError, match="another training run writes to"):
-        late.take(new=True)
+        late.lock(new=True)
 
 
 def test_folder_may_be_a_dangling_link_but_not_a_file(tmp_path, refused):
@@ -33,7 +33,7 @@ def test_folder_may_be_a_dangling_link_but_not_a_file(tmp_path, refused):
     link.symlink_to(tmp_path / "new" / "run")
     for folder in (Folder(link), Folder(link / "below")):
         folder.lock()
-        folder.take(new=True)
+        folder.lock(new=True)
         assert folder.read_record() == {}
         folder.add_to_record(run=["a"])
         folder.add_to_record(model=["b"])
