@@ -6,14 +6,19 @@ import h5py
 
 from tfattn.training.best_weights import with_checksum
 from tfattn.translator.__main__ import main
-from tfattn.translator.presets import Phase, Preset
+from tfattn.translator.presets import Preset
 
 # The recurrent model, with the smallest sizes, is the fastest to trace.
 TOY = ("--model", "bahdanau", "--pairs", 300, "--sentences", 20, "--out", "here/and/there")
 OUT = TOY[-2:]
-PHASES = (Phase("plain", 5, peak=0.01),)
 SMALL = Preset(
-    {"width": 8, "units": 8}, subwords=0, tokens=768, phases=PHASES, warmup=3, ema_window=2
+    {"width": 8, "units": 8},
+    subwords=0,
+    tokens=768,
+    epochs=5,
+    peak=0.01,
+    warmup=3,
+    ema_window=2,
 )
 
 

@@ -3,14 +3,14 @@
 import pytest
 
 from tests.translator.command import status
-from tfattn.translator.presets import Phase, Preset
+from tfattn.translator.presets import Preset
 
 
 @pytest.fixture
 def new_preset():
     def new(**entries):
-        phases = (Phase("plain", 50, peak=1.0),)
-        defaults = {"subwords": 0, "tokens": 1, "phases": phases, "warmup": 1, "ema_window": 1}
+        defaults = {"subwords": 0, "tokens": 1, "epochs": 50, "peak": 1.0}
+        defaults |= {"warmup": 1, "ema_window": 1}
         return Preset(entries.pop("sizes", {}), **{**defaults, **entries})
 
     return new

@@ -8,38 +8,23 @@ import pytest
 import tfattn
 from tfattn import data
 from tfattn.translator import curriculum
-from tfattn.translator.presets import Phase
 
-UPDATES = [3, 3, 11, 7, 5]  # in each epoch
-PHASES = (Phase("plain", 2, 1.0), Phase("bpe_dropout", 2, 1.0), Phase("plain", 2, 1.0))
 PAIRS = data.toy_translation(60, seed=0)
 SENTENCES = [sentence for pair in PAIRS for sentence in pair]
 
 
-@pytest.mark.parametrize(
-    "phases, cooled",
-    [
-        ((Phase("plain", 5, 0.01),), []),
-        ((Phase("plain", 5, 0.01, cooldown=2),), [(17, 29)]),
-        ((Phase("plain", 5, 0.01, cooldown=9),), [(0, 29)]),
-        ((Phase("plain", 4, 0.01), Phase("bpe_dropout", 9, 0.01, cooldown=2)), [(17, 29)]),
-        (
-            (Phase("plain", 2, 0.01, cooldown=1), Phase("plain", 3, 0.02, 3)),
-            [(3, 6), (6, 29)],
-        ),
-        ((Phase("plain", 7, 0.01), Phase("bpe_dropout", 1, 0.02, cooldown=2)), [(17, 29)]),
-    ],
-)
-def test_learning_rates_decay_to_zero_in_the_cooldown_of_a_phase(new_preset, phases, cooled):
-    planned = curriculum.training_phases(new_preset(phases=phases), len(UPDATES))
-    rates = curriculum.learning_rates(3, planned, UPDATES)
-    ends = np.cumsum(UPDATES)
-    for (phase, epochs), rate in zip(planned, rates, strict=True):
-        plain = tfattn.InverseSquareRootSchedule(phase.peak, 3)
-        for step in range(sum(UPDATES[: epochs.start]), ends[epochs.stop - 1]):
-            spans = [span for span in cooled if span[0] <= step < span[1]]
-            factor = (spans[0][1] - step) / np.subtract(*spans[0][::-1]) if spans else 1.0
-            assert float(rate(step)) == pytest.approx(float(plain(step)) * factor, rel=1e-5)
+@pytest.mark.parametrize("cooldown, start", [(0, 29), (1, 24), (2, 17), (5, 0), (9, 0)])
+def test_learning_rate_decays_to_zero_in_the_cooldown(new_preset, cooldown, start):
+    preset = new_preset(peak=0.01, warmup=3, cooldown=cooldown)
+    spans = [(3, range(2)), (11, range(2, 3)), (7, range(3, 4)), (5, range(4, 5))]
+    phases = [curriculum.FitPhase([None] * updates, None, epochs) for updates, epochs in spans]
+    rate, plain = (
+        curriculum.learning_rate(preset, phases),
+        tfattn.InverseSquareRootSchedule(0.01, 3),
+    )
+    for step in range(29):
+        factor = (29 - step) / (29 - start) if step >= start else 1.0
+        assert float(rate(step)) == pytest.approx(float(plain(step)) * factor, rel=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -56,11 +41,12 @@ def test_count_too_long_counts_pairs_that_batches_leave_out(letters, tokens):
 
 @pytest.fixture
 def phases_of(new_preset):
-    """Function from words, epochs and a preset's phases to those of a training."""
+    """Function from words and epochs to the phases of a training."""
 
-    def phases(words, epochs, phases=PHASES):
+    def phases(words, epochs):
         options = types.SimpleNamespace(tokens=256, seed=0, epochs=epochs)
-        return curriculum.phases(new_preset(phases=phases), PAIRS, [words, words], options)
+        preset = new_preset(epochs=6, bpe_dropout=(2, 4))
+        return curriculum.phases(preset, PAIRS, [words, words], options)
 
     return phases
 

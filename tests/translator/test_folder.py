@@ -6,7 +6,7 @@ import pytest
 from tests.helpers.small_training import locking
 from tests.translator.command import TOY
 from tfattn import data
-from tfattn.translator.folder import Folder, vocabulary_fingerprints
+from tfattn.translator.folder import Folder
 
 WORDS = [data.Vocabulary(["a"]), data.Vocabulary(["b", "c"])]
 
@@ -35,9 +35,9 @@ def test_folder_may_be_a_dangling_link_but_not_a_file(tmp_path, refused):
         folder.lock()
         folder.lock(new=True)
         assert folder.read_record() == {}
-        folder.add_to_record(run=["a"])
+        folder.add_to_record(sentences="a")
         folder.add_to_record(model=["b"])
-        assert folder.read_record() == {"run": ["a"], "model": ["b"]}
+        assert folder.read_record() == {"sentences": "a", "model": ["b"]}
     assert (tmp_path / "new" / "run" / "below" / "run.json").exists()
     (tmp_path / "file").touch()
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
@@ -54,24 +54,21 @@ def folder(tmp_path):
     return folder
 
 
-@pytest.mark.parametrize(
-    "owner, other",
-    [
-        ("run", data.Vocabulary(["c", "b"])),
-        ("model", data.Vocabulary(["b", "c"], tokenizer=data.Characters())),
-    ],
-)
-def test_folder_vocabularies_other_than_recorded_are_refused(folder, capsys, owner, other):
-    folder.load_vocabularies(owner)
-    said = f"has no record of the vocabularies that its {owner} was trained with"
-    assert said in capsys.readouterr().err
-    folder.add_to_record(**{owner: vocabulary_fingerprints(WORDS)})
-    found = folder.load_vocabularies(owner)
-    assert capsys.readouterr().err == ""
+def test_folder_vocabularies_other_than_recorded_are_refused(folder, capsys):
+    found = folder.load_vocabularies()
     assert [each.words for each in found] == [each.words for each in WORDS]
-    other.save(folder.vocabulary_files[1])
-    with pytest.raises(ValueError, match=f"are not the vocabularies of its {owner}"):
-        folder.load_vocabularies(owner)
+    assert capsys.readouterr().err == ""
+    for other in (
+        data.Vocabulary(["c", "b"]),
+        data.Vocabulary(["b", "c"], tokenizer=data.Characters()),
+    ):
+        other.save(folder.vocabulary_files[1])
+        with pytest.raises(ValueError, match="are not the vocabularies of its model"):
+            folder.load_vocabularies()
+    folder.record.unlink()
+    folder.load_vocabularies()
+    said = "has no record of the vocabularies that its model was trained with"
+    assert said in capsys.readouterr().err
 
 
 def test_folder_subwords_of_other_scores_are_refused(tmp_path):
@@ -83,14 +80,13 @@ def test_folder_subwords_of_other_scores_are_refused(tmp_path):
     words = data.SubwordVocabulary.from_sentences(["low lower lowest", "new newer newest"], size=40)
     folder = Folder(tmp_path)
     folder.save_vocabularies([words, words])
-    folder.add_to_record(run=vocabulary_fingerprints([words, words]))
-    folder.load_vocabularies("run")
+    folder.load_vocabularies()
     content = proto.ModelProto.FromString(folder.vocabulary_files[1].read_bytes())
     content.pieces[-1].score -= 3.0
     folder.vocabulary_files[1].write_bytes(content.SerializeToString())
     assert data.load_vocabulary(folder.vocabulary_files[1]).words == words.words
-    with pytest.raises(ValueError, match="are not the vocabularies of its run"):
-        folder.load_vocabularies("run")
+    with pytest.raises(ValueError, match="are not the vocabularies of its model"):
+        folder.load_vocabularies()
 
 
 def test_folder_fault_in_loading_is_not_damage_of_its_file(folder, monkeypatch):

@@ -14,7 +14,7 @@ from tests.convert.published import write_published
 from tests.translator.command import result, status, translator, write_corpus
 from tfattn import convert, plot
 from tfattn.translator.folder import Folder
-from tfattn.translator.presets import PRESETS, Phase
+from tfattn.translator.presets import PRESETS
 
 LINES = ["baké. fuma", ">>fra<< lo", "re"]
 
@@ -92,8 +92,8 @@ def test_import_failed_can_be_repeated_and_a_run_is_not_written_over(
         assert "No space left" in refused(*command, folder=tmp_path)
     translator(*command)
     assert said in refused(*command, folder=tmp_path)
-    Folder(tmp_path / "begun").take(new=True)
-    Folder(tmp_path / "begun").add_to_record(settings={}, run=["a", "b"])  # of a training
+    Folder(tmp_path / "begun").lock(new=True)
+    Folder(tmp_path / "begun").add_to_record(settings={}, sentences="a")  # of a training
     assert said in refused(*command[:-1], tmp_path / "begun", folder=tmp_path)
 
 
@@ -127,7 +127,7 @@ def pairs():
 
 
 QUICK = PRESETS["transformer"]["finetune"]._replace(
-    tokens=600, phases=(Phase("plain", 14, peak=0.02, cooldown=1),), warmup=20, ema_window=5
+    tokens=600, epochs=14, peak=0.02, cooldown=1, warmup=20, ema_window=5
 )
 
 

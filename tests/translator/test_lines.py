@@ -237,6 +237,7 @@ def test_ensemble_of_runs_translates_as_one(monkeypatch, asked, written, tmp_pat
     monkeypatch.chdir(tmp_path)
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
+        Folder(tmp_path / name).save_vocabularies(SPLIT)
     monkeypatch.setattr(decoding, "Ensemble", lambda some: models.append(some) or "ensemble")
     assert written("--ensemble", "one", "two", "one", text="a hat\n") == ["A HAT", ""]
     assert models == [[None] * 3]
@@ -249,6 +250,7 @@ def test_ensemble_of_other_vocabularies_is_refused(monkeypatch, refused, tmp_pat
         words = {"one": SPLIT, "two": SPLIT, "three": third}
         for name in words:
             (tmp_path / name).mkdir(exist_ok=True)
+            Folder(tmp_path / name).save_vocabularies(words[name])
         monkeypatch.setattr(sys, "stdin", Typed("a\n", terminal=False))
         monkeypatch.setattr(Folder, "load_model", lambda run, *_: (None, words[str(run.path)]))  # noqa: B023
         said = refused("translate", "--ensemble", *words, folder=tmp_path)

@@ -31,10 +31,9 @@ from tests.translator.command import (
 from tfattn import data
 from tfattn.translator import translating
 from tfattn.translator.arguments import parse
-from tfattn.translator.curriculum import KINDS
 from tfattn.translator.folder import Folder
-from tfattn.translator.presets import MODELS, PRESETS, Phase
-from tfattn.translator.run import Run, _compile, keep_freed_memory
+from tfattn.translator.presets import MODELS, PRESETS
+from tfattn.translator.run import Run, keep_freed_memory
 
 pytestmark = pytest.mark.usefixtures("dense_path")
 
@@ -181,8 +180,7 @@ def test_run_of_a_transformer_learns_from_files_in_subwords(
     write_corpus(tmp_path, pairs, ("train", "val", "test"))
     monkeypatch.chdir(tmp_path)
     sizes = {"num_layers": 1, "width": 8, "num_heads": 2, "hidden_dim": 16}
-    phases = (Phase("plain", 1, peak=1.0),)
-    preset = new_preset(sizes=sizes, tokens=512, subwords=60, phases=phases)
+    preset = new_preset(sizes=sizes, tokens=512, subwords=60, epochs=1)
     monkeypatch.setitem(PRESETS["transformer"], "tiny", preset)  # the default preset for files
     translator("train", "--data", tmp_path, "--sentences", 5, "--score", "test")
     output = capsys.readouterr().out
@@ -223,16 +221,12 @@ def run_of(tmp_path, new_preset, monkeypatch):
 @pytest.mark.slow
 def test_a_resumed_training_continues_its_phases(run_of, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(translating, "translate", lambda model, sources, words: list(sources))
-    phases = (
-        Phase("plain", 1, peak=0.01),
-        Phase("bpe_dropout", 1, peak=0.02),
-        Phase("plain", 3, peak=0.01),
-    )
-    assert {phase.kind for phase in phases} == set(KINDS)
 
     def train(out, epochs, *more):
         options = ("--subwords", 90, "--tokens", 256, "--epochs", epochs, "--sentences", 5)
-        run = run_of(PAIRS, PAIRS, *options, "--out", tmp_path / out, *more, phases=phases)
+        run = run_of(
+            PAIRS, PAIRS, *options, "--out", tmp_path / out, *more, peak=0.01, bpe_dropout=(1, 2)
+        )
         model, history = run.fit()
         return history, model.get_weights()
 
@@ -261,8 +255,7 @@ def test_a_resumed_training_continues_its_phases(run_of, tmp_path, monkeypatch, 
 def test_run_best_epoch_without_bleu_has_the_least_loss(run_of, tmp_path, monkeypatch):
     monkeypatch.setattr(translating, "translate", lambda model, sources, words: list(sources))
     pairs = [("a cat", "一只猫"), ("a dog", "一只狗")] * 5
-    phases = (Phase("plain", 3, peak=0.05),)
-    run = run_of(pairs, pairs, "--tokens", 64, "--out", tmp_path / "out", phases=phases)
+    run = run_of(pairs, pairs, "--tokens", 64, "--out", tmp_path / "out", epochs=3, peak=0.05)
     model, history = run.fit()
     np.testing.assert_equal(history["val_bleu"], [0.0, np.nan, 0.0])
     best = run.best_epoch(history)
@@ -295,18 +288,13 @@ def test_run_of_few_updates_says_what_serves_better(run_of, tmp_path, monkeypatc
 @pytest.mark.slow
 def test_run_table_has_each_epoch_of_the_backup(run_of, tmp_path):
     run = run_of(PAIRS, PAIRS, "--tokens", 64, "--out", tmp_path / "out")
-    run.backup.epoch, run.backup.history = 2, {"loss": [3.0, 2.0], "accuracy": [0.5, np.nan]}
+    run.backup.history = {"loss": [3.0, 2.0], "accuracy": [0.5, np.nan]}
     (table,) = run._logs()
-    table.on_train_begin()
     table.on_epoch_end(1, {"loss": 2.0, "accuracy": 0.75})
-    assert run.folder.epochs.read_text().split() == [
-        "epoch,accuracy,loss",
-        "0,0.5,3.0",
-        "1,,2.0",
-    ]
-    run.backup.epoch, run.backup.history = 3, {"loss": [3.0, 2.0, 1.0], "new": [0.5]}
+    assert run.folder.epochs.read_text().split() == ["epoch,accuracy,loss", "0,0.5,3.0", "1,,2.0"]
+    run.backup.history = {"loss": [3.0, 2.0, 1.0]}
     table.on_train_end()
-    assert run.folder.epochs.read_text().split()[1:] == ["0,3.0,", "1,2.0,", "2,1.0,0.5"]
+    assert run.folder.epochs.read_text().split()[1:] == ["0,3.0", "1,2.0", "2,1.0"]
 
 
 @pytest.mark.slow
@@ -330,27 +318,27 @@ def test_run_model_to_begin_with_is_loaded_once_and_before_the_training(
 def test_run_resumed_keeps_its_vocabularies(run_of, tmp_path, monkeypatch):
     options = ("--tokens", 64, "--out", tmp_path / "out")
     begun = run_of(PAIRS, PAIRS, *options)
-    monkeypatch.setattr("tfattn.translator.resume.check_run", lambda *_: None)
+    monkeypatch.setattr("tfattn.translator.resume.check", lambda *_: None)
     found, wanted = resumed_run(run_of, PAIRS[:9], options, begun, monkeypatch), begun.vocabularies
     assert [each.words for each in found.vocabularies] == [each.words for each in wanted]
     data.Vocabulary(["other"]).save(begun.folder.vocabulary_files[1])
-    with pytest.raises(ValueError, match="are not the vocabularies of its run"):
+    with pytest.raises(ValueError, match="are not the vocabularies of its model"):
         resumed_run(run_of, PAIRS, options, begun, monkeypatch)
 
 
 def resumed_run(run_of, pairs, options, begun, monkeypatch):
     write_weights(begun.folder.best_weights)
-    done = types.SimpleNamespace(epoch=1, history={})
+    done = types.SimpleNamespace(epoch=1, history={}, best=lambda *_: 0.5)
     monkeypatch.setattr("tfattn.training.Backup", lambda path: done)
     return run_of(pairs, PAIRS, *options, "--resume")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend, compiled", [("jax", True), ("tensorflow", False)])
-def test_run_step_is_compiled_on_jax_alone(backend, compiled, monkeypatch):
-    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+def test_run_step_is_compiled_on_jax_alone(backend, compiled, run_of, tmp_path, monkeypatch):
+    run = run_of(PAIRS, PAIRS, "--tokens", 64, "--out", tmp_path / "out")
     monkeypatch.setattr(keras.backend, "backend", lambda: backend)
-    _compile(model, keras.optimizers.Adam())
-    assert model.jit_compile is compiled
+    assert run._compiled_model().jit_compile is compiled
 
 
 def test_keep_freed_memory_leaves_it_to_the_environment(monkeypatch):

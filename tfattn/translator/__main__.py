@@ -77,15 +77,14 @@ def _run(options: argparse.Namespace) -> None:
     if options.command == "train":
         _train(options)
         return
+    commands = {
+        "score": scoring.score_pairs if getattr(options, "pairs", None) else scoring.score,
+        "translate": lines.translate,
+        "import": importing.import_folder,
+        "export": exporting.export,
+    }
     with _user_errors():
-        if options.command == "score":
-            (scoring.score_pairs if options.pairs else scoring.score)(options)
-        elif options.command == "translate":
-            lines.translate(options)
-        elif options.command == "import":
-            importing.import_folder(options)
-        else:
-            exporting.export(options)
+        commands[options.command](options)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,10 +1,9 @@
 """Sentence pairs, from files or from the toy grammar, and new vocabularies for them."""
 
 import argparse
-from pathlib import Path
 
 from tfattn import data
-from tfattn.translator.arguments import WrongName, listed
+from tfattn.translator.arguments import WrongName
 
 Pairs = list[tuple[str, str]]
 Vocabulary = data.Vocabulary | data.SubwordVocabulary | data.MarianVocabulary
@@ -18,27 +17,18 @@ def training_and_validation(options: argparse.Namespace) -> tuple[Pairs, Pairs]:
 
 
 def read(options: argparse.Namespace, part: str, option: str = "--data") -> Pairs:
-    """The sentence pairs of `part` in both languages, from plain or compressed files.
-
-    Args:
-        option: the option that named the part, for errors.
-    """
-    folder = options.data
-
-    def path(language: str) -> Path:
-        compressed = folder / f"{part}.{language}.gz"
-        return compressed if compressed.exists() else folder / f"{part}.{language}"
-
-    paths = [path(language) for language in options.languages]
+    """The sentence pairs of `part`, which `option` named, from plain or compressed files."""
+    folder, paths = options.data, []
+    for language in options.languages:
+        plain = folder / f"{part}.{language}"
+        compressed = folder / f"{plain.name}.gz"
+        paths.append(compressed if compressed.exists() else plain)
     for missing in paths:
         if not missing.is_file():
             others = [each.name for each in folder.glob("*.*")]
             if option != "--parts" and any(name.startswith(f"{part}.") for name in others):
                 option = "--languages"
-            raise WrongName(
-                f"{option if others else '--data'}: there is no file {missing}"
-                + (f", but {listed(others)}" if others else "")
-            )
+            raise WrongName(option if others else "--data", f"file {missing}", others)
     return data.read_parallel(*paths)
 
 

@@ -5,13 +5,10 @@ import contextlib
 import os
 from pathlib import Path
 
-import keras
-
 from tfattn import convert
 from tfattn.convert import folders
 from tfattn.translator import scoring
 from tfattn.translator.arguments import EXPORTS
-from tfattn.translator.corpus import Vocabulary
 from tfattn.translator.folder import Folder
 
 
@@ -24,27 +21,20 @@ def export(options: argparse.Namespace) -> None:
     model, vocabularies = folder.load_model()
     target = Path(os.path.realpath(path))  # a link's target may not exist yet
     target.parent.mkdir(parents=True, exist_ok=True)
-    _write(model, vocabularies, target, options)
-    print(f"{options.to}: {path}")
-
-
-def _write(
-    model: keras.Model, vocabularies: list[Vocabulary], path: Path, options: argparse.Namespace
-) -> None:
+    kind = {"quantization": options.quantization} if options.quantization else {}
     if options.to == "onnx":
-        convert.to_onnx(model, vocabularies, path)
+        convert.to_onnx(model, vocabularies, target)
     elif options.to == "ctranslate2":
-        convert.to_ctranslate2(model, vocabularies, path, quantization=options.quantization)
+        convert.to_ctranslate2(model, vocabularies, target, **kind)
     elif options.to == "litert":
-        convert.to_litert(model, path)
+        convert.to_litert(model, target)
     elif options.to == "page":
-        kind = {"quantization": options.quantization} if options.quantization else {}
-        source, target = vocabularies
-        examples = _examples(Folder(options.out))
-        convert.to_page(model, source, target, path, examples, **kind)
+        reads, writes = vocabularies
+        convert.to_page(model, reads, writes, target, _examples(folder), **kind)
     else:
-        with folders.atomic_folder(path) as unfinished:
+        with folders.atomic_folder(target) as unfinished:
             model.export(unfinished, verbose=False)
+    print(f"{options.to}: {path}")
 
 
 def _examples(folder: Folder) -> list[str]:

@@ -5,12 +5,10 @@ import hashlib
 import json
 import os
 import sys
-import tempfile
-import zipfile
-import zlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import filelock
 import keras
@@ -18,20 +16,7 @@ import keras
 from tfattn import data, decoding
 from tfattn._files import replacing
 from tfattn.training.backup import lock
-from tfattn.training.best_weights import is_intact
 from tfattn.translator.corpus import Vocabulary
-
-# Errors of Keras and of its file formats for a damaged file, or one of classes that are missing.
-_UNREADABLE = (
-    EOFError,
-    KeyError,
-    NotImplementedError,
-    OSError,
-    TypeError,
-    ValueError,
-    zipfile.BadZipFile,
-    zlib.error,
-)
 
 
 class Folder:
@@ -73,7 +58,7 @@ class Folder:
             return {}
         with contextlib.suppress(ValueError, RecursionError):
             found = json.loads(self.record.read_text(encoding="utf-8"))
-            if _is_record(found):
+            if isinstance(found, dict):
                 return found
         raise ValueError(
             f"{self.record} cannot be read. Delete it to continue without checking the settings, "
@@ -85,54 +70,45 @@ class Folder:
         with replacing(self.record) as unfinished:
             unfinished.write_text(json.dumps(record, indent=1), encoding="utf-8")
 
-    def check_best_weights(self) -> None:
-        """Raises an OSError if the best weights of a run are missing or damaged."""
-        exists = self.best_weights.exists()
-        if not exists or not is_intact(self.best_weights):
-            raise OSError(
-                f"{self.best_weights} is {'damaged' if exists else 'missing'}. A run cannot be "
-                "completed without its best weights. Use --out to choose another folder."
-            )
-
     def save_vocabularies(self, vocabularies: Sequence[Vocabulary]) -> None:
+        """Saves both vocabularies, and records the fingerprints of their files."""
         for vocabulary, path in zip(vocabularies, self.vocabulary_files, strict=True):
             vocabulary.save(path)
+        self.add_to_record(model=self.vocabulary_fingerprints())
 
-    def load_vocabularies(self, owner: str) -> list[Vocabulary]:
-        """Both vocabularies, checked by the record of the `owner`, "run" or "model"."""
+    def vocabulary_fingerprints(self) -> list[str]:
+        """Fingerprints of the vocabularies' files, which also contain tokenizers and scores."""
+        return [_file_fingerprint(path) for path in self.vocabulary_files]
+
+    def load_vocabularies(self) -> list[Vocabulary]:
+        """Both vocabularies, which must be those in the record."""
         vocabularies = [data.load_vocabulary(path) for path in self.vocabulary_files]
-        trained_with = self.read_record().get(owner)
-        if trained_with is None:
+        recorded = self.read_record().get("model")
+        if recorded is None:
             print(
-                f"note: {self.path} has no record of the vocabularies that its {owner} was trained "
+                f"note: {self.path} has no record of the vocabularies that its model was trained "
                 "with",
                 file=sys.stderr,
             )
-        elif trained_with != [_file_fingerprint(path) for path in self.vocabulary_files]:
+        elif recorded != self.vocabulary_fingerprints():
             raise ValueError(
-                f"the vocabularies in {self.path} are not the vocabularies of its {owner}"
+                f"the vocabularies in {self.path} are not the vocabularies of its model"
             )
         return vocabularies
 
-    def save_model(self, model: keras.Model, vocabularies: Sequence[Vocabulary]) -> None:
-        """Saves the model, and records the fingerprints of its file and vocabularies."""
+    def save_model(self, model: keras.Model) -> None:
+        """Saves the model, and records the fingerprint of its file."""
         with replacing(self.model) as unfinished:
             model.save(unfinished)
-        self.add_to_record(
-            model=vocabulary_fingerprints(vocabularies), model_file=_file_fingerprint(self.model)
-        )
+        self.add_to_record(model_file=_file_fingerprint(self.model))
 
     def load_model(self, option: str = "--out") -> tuple[keras.Model, list[Vocabulary]]:
-        """The model, and the vocabularies that it was trained with.
-
-        Args:
-            option: the option that named the folder, for errors.
-        """
+        """The model, and the vocabularies that it was trained with; `option` named the folder."""
         if not self.model.exists():
             raise FileNotFoundError(
                 f"{self.model} does not exist. Train first, or use {option} to choose its folder."
             )
-        vocabularies = self.load_vocabularies("model")
+        vocabularies = self.load_vocabularies()
         if self.read_record().get("model_file") not in (None, _file_fingerprint(self.model)):
             raise ValueError(
                 f"{self.model} was damaged or replaced after its training. "
@@ -141,7 +117,8 @@ class Folder:
         try:
             # Not compiled: an older run has its optimizer, and a PyTorch run that of its backend.
             model = keras.models.load_model(self.model, compile=False)
-        except _UNREADABLE as error:
+        # Errors of Keras and of its file formats for a damaged file, or for a missing class.
+        except (KeyError, NotImplementedError, OSError, TypeError, ValueError, BadZipFile) as error:
             first = (str(error).strip().splitlines() or [""])[0][:200]
             raise ValueError(
                 f"{self.model} cannot be loaded as a model ({type(error).__name__}: {first})"
@@ -166,9 +143,8 @@ def load_ensemble(paths: Sequence[Path]) -> tuple[Any, list[Vocabulary]]:
     model, vocabularies = loaded[0]
     if len(loaded) == 1:
         return model, vocabularies
-    wanted = vocabulary_fingerprints(vocabularies)
-    for path, (_, others) in zip(paths, loaded, strict=True):
-        if vocabulary_fingerprints(others) != wanted:
+    for path in paths:
+        if Folder(path).vocabulary_fingerprints() != Folder(paths[0]).vocabulary_fingerprints():
             raise ValueError(
                 f"--ensemble: {paths[0]} and {path} were trained with different vocabularies"
             )
@@ -183,55 +159,8 @@ def languages(record: dict[str, Any]) -> tuple[str, str]:
     return source, target
 
 
-# The entries of a record and their types.
-_ENTRIES = {
-    "settings": dict,
-    "stands_for": dict,
-    "sentences": str,
-    "data": str | None,
-    "run": list,
-    "model": list,
-    "model_file": str,
-    "epochs": int,
-    "search": dict,
-}
-_SETTINGS = {"languages": list, "pairs": int, "seed": int, "init": str | None}
-# The search that an imported translator was published with; without `num_beams`, greedy search.
-SEARCH = {"num_beams": int, "length_penalty": float, "early_stopping": bool, "first_token": int}
-
-
-def _is_record(found: Any) -> bool:
-    if not isinstance(found, dict) or not _fits(found, _ENTRIES):
-        return False
-    settings = found.get("settings", {})
-    languages = settings.get("languages", ["en", "de"])
-    if not _fits(settings, _SETTINGS) or [type(each) for each in languages] != [str, str]:
-        return False
-    search = found.get("search", {})
-    if not set(search) <= set(SEARCH) or not _fits(search, SEARCH):
-        return False
-    # The sentences of the grammar are generated again, from these entries.
-    from_grammar = "data" in found and found["data"] is None
-    return not from_grammar or {"pairs", "seed"} <= set(settings) and "sentences" in found
-
-
-def _fits(found: dict[str, Any], kinds: dict[str, Any]) -> bool:
-    return all(isinstance(found[name], kinds[name]) for name in set(found) & set(kinds))
-
-
 def fingerprint(lines: Iterable[str]) -> str:
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
-
-
-def vocabulary_fingerprints(vocabularies: Sequence[Vocabulary]) -> list[str]:
-    """Fingerprints of the vocabularies' files, which also contain tokenizers and scores."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "vocabulary")
-        found = []
-        for vocabulary in vocabularies:
-            vocabulary.save(path)
-            found.append(_file_fingerprint(path))
-    return found
 
 
 def _file_fingerprint(path: Path) -> str:

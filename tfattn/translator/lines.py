@@ -2,7 +2,6 @@
 
 import argparse
 import contextlib
-import functools
 import itertools
 import re
 import sys
@@ -27,41 +26,67 @@ AT_ONCE = 1000  # lines that are translated together, before any is written
 def translate(options: argparse.Namespace) -> None:
     """Translates all lines with the search selected by the options."""
     paths = options.ensemble or [options.out]
-    folder = Folder(paths[0])
-    if options.file is not None and (not options.file.exists() or options.file.is_dir()):
-        raise FileNotFoundError(f"{options.file} is not a file")
     model, vocabularies = load_ensemble(paths)
     with opened(options.file) as (text, typed):
-        before, after = _moses(folder, vocabularies) if options.raw else (str, str)
+        before, after = _moses(Folder(paths[0]), vocabularies) if options.raw else (str, str)
         if typed:
             split = "" if options.raw else ", tokens separated by spaces"
             print(f"One sentence per line{split}; end with Ctrl-D.", file=sys.stderr)
         search = translating.search(options, translating.published_search(options, paths))
+        at_once = 1 if typed or options.stream else AT_ONCE
+        progress = at_once > 1 and not sys.stdout.isatty() and translating.bar()
+        lines, done = map(before, map(str.strip, text)), 0
         with UnknownWords(vocabularies[0], options.raw, typed) as unknown:
-            if options.stream:
-                stream_lines(model, vocabularies, text, search, unknown, options.max_length)
-                return
-            hypotheses = functools.partial(_hypotheses, model, vocabularies, search, options)
-            translate_lines(text, unknown, hypotheses, before, after)
+            while batch := list(itertools.islice(lines, at_once)):
+                encodable = list(itertools.takewhile(unknown.add, batch))
+                pieces = _pieces(model, vocabularies, encodable, search, options, progress, after)
+                with _numbered(done, len(encodable)):
+                    for piece in pieces:
+                        print(piece, end="", flush=True)
+                if typed:
+                    unknown.note()
+                done += len(encodable)
+                if len(encodable) < len(batch):
+                    with _numbered(done, 1):
+                        vocabularies[0].encode(batch[len(encodable)])
+
+
+def _pieces(
+    model: keras.Model,
+    vocabularies: list[Vocabulary],
+    batch: list[str],
+    search: Search,
+    options: argparse.Namespace,
+    progress: bool,
+    after: Callable[[str], str],
+) -> Iterator[str]:
+    """What is written for a batch of lines: hypotheses or, with `--stream`, parts of them."""
+    arguments = model, batch, vocabularies, search, progress, options.max_length
+    if not batch:
+        return
+    if options.stream:
+        source, target = vocabularies
+        with translating.without_warnings():
+            for line in batch:
+                yield from decoding.translate_stream(
+                    model, line, source, target, search=search, max_length=options.max_length
+                )
+                yield "\n"
+    elif options.n_best is None:
+        yield from (f"{after(text)}\n" for text in translating.translate(*arguments))
+    else:
+        for best in translating.translate(*arguments, call=decoding.translate_n_best):
+            for rank, (text, score) in enumerate(best[: options.n_best], start=1):
+                yield f"{rank}\t{score:.4f}\t{after(text)}\n"
 
 
 class UnknownWords:
     """The words of the lines that a vocabulary lacks, noted on standard error at the end; for lines
-    from a terminal after each line.
-
-    Args:
-        vocabulary: the vocabulary of the lines.
-        raw: whether the lines were tokenized.
-        typed: whether the lines come from a terminal.
-        name: of the vocabulary, where there are two.
+    `typed` at a terminal after each line. `raw` lines were tokenized.
     """
 
     def __init__(
-        self,
-        vocabulary: Vocabulary,
-        raw: bool = False,
-        typed: bool = False,
-        name: str = "vocabulary",
+        self, vocabulary: Vocabulary, raw: bool, typed: bool = False, name: str = "vocabulary"
     ):
         self.vocabulary, self.raw, self.typed, self.name = vocabulary, raw, typed, name
         self._found: dict[str, list[str]] = {}
@@ -105,83 +130,6 @@ class UnknownWords:
         self.note()
 
 
-def _hypotheses(
-    model: keras.Model,
-    vocabularies: list[Vocabulary],
-    search: Search,
-    options: argparse.Namespace,
-    batch: list[str],
-    progress: bool,
-) -> Iterator[tuple[str, str]]:
-    """(Columns before the text, text) of each hypothesis for the lines of a batch."""
-    arguments = model, batch, vocabularies, search, progress, options.max_length
-    if options.n_best is None:
-        return (("", text) for text in translating.translate(*arguments))
-    found = translating.translate(*arguments, call=decoding.translate_n_best)
-    return (
-        (f"{rank}\t{score:.4f}\t", text)
-        for best in found
-        for rank, (text, score) in enumerate(best[: options.n_best], start=1)
-    )
-
-
-def translate_lines(
-    text: Iterable[str],
-    unknown: UnknownWords,
-    hypotheses: Callable[[list[str], bool], Iterable[tuple[str, str]]],
-    before: Callable[[str], str] = str,
-    after: Callable[[str], str] = str,
-) -> None:
-    """Translates lines from a terminal one at a time, from a file in batches of 1000, up to a line
-    that the vocabulary cannot encode.
-
-    Args:
-        unknown: collects the words that the source vocabulary lacks.
-        hypotheses: function from lines, and whether to show a progress bar, to (columns before the
-            text, text) of each hypothesis.
-        before, after: functions applied to each line and to each translation.
-    """
-    typed, at_once = unknown.typed, 1 if unknown.typed else AT_ONCE
-    progress = not typed and not sys.stdout.isatty() and translating.bar()
-    lines, done = map(before, _stripped(text)), 0
-    while batch := list(itertools.islice(lines, at_once)):
-        encodable = list(itertools.takewhile(unknown.add, batch))
-        if encodable:
-            with _numbered(done, len(encodable)):
-                found = hypotheses(encodable, progress)
-            for columns, translated in found:
-                print(columns + after(translated), flush=True)
-        if typed:
-            unknown.note()
-        done += len(encodable)
-        if len(encodable) < len(batch):
-            with _numbered(done, 1):
-                unknown.vocabulary.encode(batch[len(encodable)])
-
-
-def stream_lines(
-    model: keras.Model,
-    vocabularies: list[Vocabulary],
-    text: Iterable[str],
-    search: Search,
-    unknown: UnknownWords,
-    max_length: int | None = None,
-) -> None:
-    """Translates line by line and writes pieces of each translation as soon as they are final."""
-    source, target = vocabularies
-    for done, line in enumerate(_stripped(text)):
-        unknown.add(line)
-        with _numbered(done, 1), translating.without_warnings():
-            pieces = decoding.translate_stream(
-                model, line, source, target, search=search, max_length=max_length
-            )
-            for piece in pieces:
-                print(piece, end="", flush=True)
-        print(flush=True)
-        if unknown.typed:
-            unknown.note()
-
-
 @contextlib.contextmanager
 def _numbered(done: int, count: int) -> Iterator[None]:
     """Adds line numbers to an error in one of `count` lines that follow `done` earlier lines."""
@@ -197,10 +145,6 @@ def _numbered(done: int, count: int) -> Iterator[None]:
 
 
 _PLACE = r"`?sentences\[(\d+)\]`?"  # in error messages of `translate`
-
-
-def _stripped(text: Iterable[str]) -> Iterator[str]:
-    return (line.strip() for line in text)
 
 
 @contextlib.contextmanager

@@ -15,12 +15,7 @@ from tfattn.translator.run import Run
 
 
 def show(run: Run, model: keras.Model, history: dict[str, Any]) -> None:
-    """Prints scores and a few translations, and draws attention weights and the loss curve.
-
-    Args:
-        run: the `Run` that trained the model.
-        history: the logs of all epochs.
-    """
+    """Prints scores and a few translations, and draws attention weights and the loss curve."""
     options, folder = run.options, run.folder
     sources, references = zip(*run.scored[: options.sentences], strict=True)
     search = translating.search(options, translating.published_search(options, [folder.path]))
@@ -58,34 +53,23 @@ def show(run: Run, model: keras.Model, history: dict[str, Any]) -> None:
     print("result:", json.dumps(result))  # one line, easy to parse
 
 
-def _source_attention(
-    model: keras.Model, source: str, target: str, vocabularies: list[Vocabulary]
-) -> np.ndarray:
-    """Cross-attention weights of the decoder's last block: `(H, T, S)`."""
-    source_vocabulary, target_vocabulary = vocabularies
-    tokens = [*source_vocabulary.encode(source), source_vocabulary.end_id]
-    target_in = [target_vocabulary.begin_id, *target_vocabulary.encode(target)]
-    recorded = attention_weights(model, (np.array([tokens]), np.array([target_in])))
-    last = [name for name in recorded if name.endswith(("cross_attention", "decoder"))][-1]
-    weights = recorded[last]
-    return weights[0] if weights.ndim == 4 else weights
-
-
 def _attention_figure(
     model: keras.Model, source: str, hypothesis: str, vocabularies: list[Vocabulary]
 ) -> Any:
-    source_vocabulary, target_vocabulary = vocabularies
-    weights = _source_attention(model, source, hypothesis, vocabularies)  # (H, T, S)
-    titles = [f"head {h}" for h in range(len(weights))] if len(weights) > 1 else ["alignment"]
+    """Where each head of the decoder's last block attends while it writes the hypothesis."""
+    reads, writes = vocabularies
+    read = [*reads.encode(source), reads.end_id]
+    written = [*writes.encode(hypothesis), writes.end_id]
+    target_in = [writes.begin_id, *written[:-1]]
+    recorded = attention_weights(model, (np.array([read]), np.array([target_in])))
+    last = [name for name in recorded if name.endswith(("cross_attention", "decoder"))][-1]
+    weights = recorded[last]  # (1, H, T, S), or (1, T, S) of the recurrent model
+    heads = weights[0] if weights.ndim == 4 else weights
     return plot.heatmaps(
-        weights,
-        row_labels=_tokens(target_vocabulary, hypothesis),
-        column_labels=_tokens(source_vocabulary, source),
-        titles=titles,
+        heads,
+        row_labels=[writes.words[i] for i in written],
+        column_labels=[reads.words[i] for i in read],
+        titles=[f"head {h}" for h in range(len(heads))] if len(heads) > 1 else ["alignment"],
         x_label="source (keys)",
         y_label="written token (queries)",
     )
-
-
-def _tokens(vocabulary: Vocabulary, sentence: str) -> list[str]:
-    return [vocabulary.words[i] for i in (*vocabulary.encode(sentence), vocabulary.end_id)]

@@ -8,7 +8,6 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import keras
@@ -24,13 +23,8 @@ PROGRESS_EVERY = 5.0  # seconds
 
 
 class Run:
-    """One training run, from its options to its model.
-
-    Args:
-        options: result of `arguments.parse`; `epochs` is set to the number of epochs to train.
-    Raises:
-        ImportError, OSError, ValueError: an error the user can fix; nothing but the lock file of
-            the folder has been written.
+    """One training run, from its options to its model. If it cannot be made, nothing but the lock
+    file of the folder has been written. `options.epochs` becomes the number of epochs to train.
     """
 
     def __init__(self, options: argparse.Namespace):
@@ -51,14 +45,14 @@ class Run:
             corpus.read(options, options.score, "--score") if options.score else self.validation
         )
         sentences = fingerprint(line for pair in (*self.train, *self.validation) for line in pair)
-        resume.check_run(options, self.preset, self.folder, done, sentences)
-        options.epochs = resume.chosen_epochs(options, self.preset, self.folder, done)
+        resume.check(options, self.preset, self.folder, done, sentences)
+        options.epochs = resume.epochs(options, self.preset, self.folder, done)
         self.vocabularies: list[corpus.Vocabulary] = []
         self._init: keras.Model | None = None
         if options.init:
-            self._init, self.vocabularies = Folder(Path(options.init)).load_model("--init")
+            self._init, self.vocabularies = Folder(options.init).load_model("--init")
         if done:
-            self.vocabularies = self.folder.load_vocabularies("run")
+            self.vocabularies = self.folder.load_vocabularies()
         elif not options.init:
             self.vocabularies = corpus.new_vocabularies(options, self.train)
         # BLEU is 0 if no reference has four words, as in Chinese without spaces.
@@ -67,7 +61,8 @@ class Run:
         self._monitored: tuple[str, Callable[..., Any]]
         self._monitored = ("val_bleu", max) if measured else ("val_loss", min)
         self.phases, self.held_out = self._batches()
-        resume.record_run(options, self.preset, self.folder, done, sentences, self.vocabularies)
+        self._validation = self._validation_callbacks()
+        resume.record(options, self.preset, self.folder, done, sentences, self.vocabularies)
 
     @property
     def seconds(self) -> float:
@@ -94,11 +89,9 @@ class Run:
         before = model.evaluate(self.held_out, verbose=0, return_dict=True)["loss"]
         print(f"{model.count_params():,} parameters; validation loss before training {before:.4f}")
         table, *boards = self._logs()
-        callbacks = [self._validation_callbacks(), _Clock(), self.backup, table]
+        callbacks = [self._validation, _Clock(), self.backup, table]
         for phase in self.phases:
             if self.backup.epoch < phase.epochs.stop or phase is self.phases[-1]:
-                model.optimizer.learning_rate = phase.rate
-                _compile(model, model.optimizer)
                 model.fit(
                     phase.batches,
                     validation_data=self.held_out,
@@ -108,12 +101,11 @@ class Run:
                     verbose=1 if sys.stdout.isatty() else 2,  # a progress bar, or a line per epoch
                     callbacks=[phase.counter, *callbacks, _Log(phase.epochs.stop), *boards],
                 )
-        self.folder.check_best_weights()
         model.load_weights(self.folder.best_weights)
         history = self.backup.history  # without gaps, unlike that of `fit`
         after = history["val_loss"][-1]
         print(f"validation loss {before:.4f} at the start, {after:.4f} in the last epoch")
-        self.folder.save_model(_without_optimizer(model), self.vocabularies)
+        self.folder.save_model(_without_optimizer(model))
         return model, history
 
     def _note_few_updates(self, learned: int) -> None:
@@ -164,17 +156,34 @@ class Run:
             )
             model.build(((None, None), (None, None)))
         optimizer = keras.optimizers.Adam(
-            self.phases[0].rate,
+            curriculum.learning_rate(self.preset, self.phases),
             beta_2=0.98,
             epsilon=1e-9,
             use_ema=True,
             ema_momentum=1 - 1 / preset.ema_window,
         )
-        return _compile(model, optimizer)
+        model.compile(
+            optimizer=optimizer,
+            loss=training.MaskedCrossentropy(label_smoothing=0.1),
+            metrics=[training.MaskedAccuracy(name="accuracy")],
+            jit_compile=keras.backend.backend() == "jax",
+        )
+        return model
 
     def _logs(self) -> list[keras.callbacks.Callback]:
         """Callbacks that write the numbers of each epoch, after the backup has them."""
-        table = _Table(self.folder.epochs, self.backup)
+
+        def write(*_: Any) -> None:
+            history = dict(sorted(self.backup.history.items()))
+            rows = [
+                [epoch, *("" if each != each else each for each in values)]
+                for epoch, values in enumerate(zip(*history.values(), strict=True))
+            ]
+            with replacing(self.folder.epochs) as unfinished:
+                with open(unfinished, "w", newline="", encoding="utf-8") as file:
+                    csv.writer(file).writerows([("epoch", *history), *rows])
+
+        table = keras.callbacks.LambdaCallback(on_epoch_end=write, on_train_end=write)
         if not self.options.tensorboard:
             return [table]
         return [table, keras.callbacks.TensorBoard(self.folder.tensorboard, write_graph=False)]
@@ -196,17 +205,6 @@ class Run:
                 ),
             ]
         )
-
-
-def _compile(model: keras.Model, optimizer: keras.optimizers.Optimizer) -> keras.Model:
-    """Compiles the model; the optimizer keeps its state."""
-    model.compile(
-        optimizer=optimizer,
-        loss=training.MaskedCrossentropy(label_smoothing=0.1),
-        metrics=[training.MaskedAccuracy(name="accuracy")],
-        jit_compile=keras.backend.backend() == "jax",
-    )
-    return model
 
 
 def _without_optimizer(model: keras.Model) -> keras.Model:
@@ -253,28 +251,6 @@ class _Clock(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         logs["seconds"] = round(time.perf_counter() - self.began, 1)
-
-
-class _Table(keras.callbacks.Callback):
-    """Writes the logs of all epochs of a backup as a table, after each epoch and at the end."""
-
-    def __init__(self, path: Path, backup: training.Backup):
-        super().__init__()
-        self.path, self.backup = path, backup
-
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        epochs, history = self.backup.epoch, dict(sorted(self.backup.history.items()))
-        columns = [
-            [""] * (epochs - len(values)) + ["" if each != each else each for each in values]
-            for values in history.values()
-        ]
-        rows = zip(range(epochs), *columns, strict=True)
-        with replacing(self.path) as unfinished:
-            with open(unfinished, "w", newline="", encoding="utf-8") as file:
-                csv.writer(file).writerows([("epoch", *history), *rows])
-
-    def on_train_end(self, logs: Any = None) -> None:
-        self.on_epoch_end(self.backup.epoch)
 
 
 def keep_freed_memory() -> None:

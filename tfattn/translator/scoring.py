@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tfattn import _optional, data, decoding
+from tfattn import _optional, decoding
 from tfattn.translator import corpus, lines, translating
 from tfattn.translator.arguments import WrongName
 from tfattn.translator.corpus import Pairs
@@ -49,7 +49,7 @@ def score_pairs(options: argparse.Namespace) -> None:
 
 def score(options: argparse.Namespace) -> None:
     """Prints a table, the mean and standard deviation of several runs, and a line of JSON."""
-    metrics = _metrics(options.tokenize)
+    metrics = _metrics(options.tokenize or "none")
     baseline = [] if options.compare is None else [[options.compare]]
     ensembles = [options.ensemble] if options.ensemble else [[out] for out in options.out]
     # Read all parts first, to fail before the first translation if a file is missing.
@@ -107,11 +107,8 @@ def _metrics(tokenize: str) -> dict[str, Any]:
     try:
         # `force` disables sacrebleu's warning about tokenized text.
         return {"BLEU": metrics.BLEU(tokenize=tokenize, force=True), "chrF2": metrics.CHRF()}
-    except RuntimeError:  # MeCab is not installed
-        extra = tokenize.partition("-")[0]
-        raise ImportError(
-            f'--tokenize {tokenize} needs MeCab: pip install "sacrebleu[{extra}]"'
-        ) from None
+    except RuntimeError as error:  # MeCab is not installed, as sacrebleu says
+        raise ImportError(f"--tokenize {tokenize}: {error}") from None
 
 
 def _over_runs(
@@ -148,13 +145,10 @@ def read_parts(folder: Folder, options: argparse.Namespace) -> dict[str, Pairs]:
 
 def _held_out(folder: Folder, record: dict[str, Any], part: str, sentences: int | None) -> Pairs:
     if part != "val":
-        raise WrongName(
-            f"--parts {part}: the model in {folder.path} learned from the grammar, which has val "
-            "alone. Use --data to choose the files to score."
-        )
-    settings = record["settings"]
-    toy = data.toy_translation(settings["pairs"], seed=settings["seed"])
-    train, validation = data.split_pairs(toy, seed=settings["seed"])
+        missing = f"part {part} of the grammar, from which {folder.path} learned"
+        raise WrongName("--parts", missing, ["val"])
+    toy = argparse.Namespace(**record["settings"], data=None)
+    train, validation = corpus.training_and_validation(toy)
     if fingerprint(line for pair in (*train, *validation) for line in pair) != record["sentences"]:
         raise ValueError(f"the grammar has changed since the run in {folder.path} was trained")
     return validation[: sentences or GRAMMAR_SENTENCES]

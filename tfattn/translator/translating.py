@@ -32,8 +32,8 @@ def search(options: argparse.Namespace, published: Mapping[str, Any] | None = No
     used += [getattr(rules, name)(n) for name, n in given.items() if n is not None]
     if getattr(options, "sample", False):
         # The generator's state advances with each batch, so that equal lines get different samples.
-        seed = keras.random.SeedGenerator(options.seed)
-        return Sampling(temperature=options.temperature, seed=seed, rules=used)
+        seed = keras.random.SeedGenerator(options.seed or 0)
+        return Sampling(temperature=options.temperature or 1.0, seed=seed, rules=used)
     if published:
         return PooledBeamSearch(**published, rules=used)
     if options.beam in (None, 1):
