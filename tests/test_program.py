@@ -184,7 +184,7 @@ def test_program_output_is_utf8_in_a_file_and_fails_on_no_terminal(
     output = io.TextIOWrapper(io.BytesIO(), encoding="cp1252")
     output.isatty = lambda: terminal
     monkeypatch.setattr(sys, "stdout", output)
-    monkeypatch.setattr("tfattn.translator.exporting.export", lambda _: print("掩蔽 softmax"))
+    monkeypatch.setattr("tfattn.translator.converting.export", lambda _: print("掩蔽 softmax"))
     assert program(command.split()) == 0
     output.flush()
     text = output.buffer.getvalue().decode("cp1252" if terminal else "utf-8")

@@ -204,7 +204,7 @@ def test_commands_interrupted_closed_or_failed_say_so_in_one_line(monkeypatch, c
         def fail(*_):
             raise error
 
-        for name in ("lines.translate", "__main__.Run", "exporting.export"):
+        for name in ("lines.translate", "__main__.Run", "converting.export"):
             monkeypatch.setattr(f"tfattn.translator.{name}", fail)
 
     raising(KeyboardInterrupt())

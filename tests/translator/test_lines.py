@@ -196,7 +196,7 @@ def test_lines_damaged_or_of_a_language_without_spaces_are_refused(monkeypatch, 
     monkeypatch.setattr(sys, "stdin", Typed("a\n", False))
     monkeypatch.setattr(Folder, "read_record", lambda _: {"settings": {"languages": ["en", "zh"]}})
     said = refused("translate", "--raw", folder=tmp_path)
-    assert said.startswith("error: --raw: Moses: `language` must be")
+    assert said.startswith("error: Moses: `language` must be")
 
 
 RAW, TOKENS = "A man, in the kid's hat.", "an , in the kid &apos;s hat ."

@@ -11,7 +11,7 @@ import keras
 
 from tfattn._program import INTERRUPTED, interruptible, write_utf8
 from tfattn.training.backup import NotFiniteError
-from tfattn.translator import exporting, importing, lines, report, scoring
+from tfattn.translator import converting, lines, report, scoring
 from tfattn.translator.arguments import WrongName, check_paths, parse
 from tfattn.translator.run import Run, keep_freed_memory
 
@@ -41,22 +41,6 @@ def _user_errors(
 
 
 NO_MEMORY = re.compile("RESOURCE_EXHAUSTED|ResourceExhausted|out of memory|allocate memory")
-
-
-@contextlib.contextmanager
-def _memory_errors(options: argparse.Namespace) -> Iterator[None]:
-    """Converts a backend's error for a lack of memory to `UserError`."""
-    try:
-        yield
-    except Exception as error:  # each backend raises its own
-        said = f"{type(error).__name__}: {error}"
-        if not (isinstance(error, MemoryError) or NO_MEMORY.search(said)):
-            raise
-        named = "--tokens" if options.command == "train" else "--beam or --max-length"
-        hint = CONTINUE if options.command == "train" else ""
-        raise UserError(f"out of memory. Use a smaller {named}.{hint}", FAILED) from None
-
-
 CONTINUE = " Run again with --resume to continue after the last completed epoch."
 
 
@@ -80,8 +64,8 @@ def _run(options: argparse.Namespace) -> None:
     commands = {
         "score": scoring.score_pairs if getattr(options, "pairs", None) else scoring.score,
         "translate": lines.translate,
-        "import": importing.import_folder,
-        "export": exporting.export,
+        "import": converting.import_folder,
+        "export": converting.export,
     }
     with _user_errors():
         commands[options.command](options)
@@ -90,28 +74,37 @@ def _run(options: argparse.Namespace) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command and returns its exit status; `arguments` defaults to `sys.argv[1:]`."""
     options = parse(arguments)
+    trains = options.command == "train"
     write_utf8()
     try:
         with interruptible():
-            with _memory_errors(options):
-                _run(options)
+            _run(options)
             with _user_errors():
                 sys.stdout.flush()
+        return 0
     except UserError as error:
-        message, status = error.args
-        print(f"error: {message}", file=sys.stderr)
-        try:
-            sys.stdout.flush()
-        except OSError:  # the disk behind standard output is full
-            _drop_output()
-        return status
+        return _failed(*error.args)
     except KeyboardInterrupt:
-        print("\nInterrupted." + (CONTINUE if options.command == "train" else ""), file=sys.stderr)
+        print("\nInterrupted." + (CONTINUE if trains else ""), file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:  # the reader closed the pipe
         _drop_output()
         return FAILED
-    return 0
+    except Exception as error:  # each backend raises its own for a lack of memory
+        said = f"{type(error).__name__}: {error}"
+        if not (isinstance(error, MemoryError) or NO_MEMORY.search(said)):
+            raise
+        named = "--tokens" if trains else "--beam or --max-length"
+        return _failed(f"out of memory. Use a smaller {named}.{CONTINUE if trains else ''}", FAILED)
+
+
+def _failed(message: str, status: int) -> int:
+    print(f"error: {message}", file=sys.stderr)
+    try:
+        sys.stdout.flush()
+    except OSError:  # the disk behind standard output is full
+        _drop_output()
+    return status
 
 
 def _drop_output() -> None:

@@ -40,10 +40,5 @@ def new_vocabularies(options: argparse.Namespace, train: Pairs) -> list[Vocabula
             data.Vocabulary.from_sentences(side, min_count) for side in zip(*train, strict=True)
         ]
     sentences = [sentence for pair in train for sentence in pair]
-    symbols = options.symbols or ()
-    try:
-        joint = data.SubwordVocabulary.from_sentences(sentences, options.subwords, symbols=symbols)
-    except ValueError as error:
-        symbols = " ".join(["", "--symbols", *symbols]) if symbols else ""
-        raise ValueError(f"--subwords {options.subwords}{symbols}: {error}") from None
-    return [joint] * 2
+    size, symbols = options.subwords, options.symbols or ()
+    return [data.SubwordVocabulary.from_sentences(sentences, size, symbols=symbols)] * 2

@@ -123,15 +123,12 @@ class Folder:
             raise ValueError(
                 f"{self.model} cannot be loaded as a model ({type(error).__name__}: {first})"
             ) from error
-        if not callable(getattr(model, "encode", None)) or not hasattr(model, "step"):
+        sides = ("source_vocabulary_size", "target_vocabulary_size")
+        sizes, found = [getattr(model, side, 0) for side in sides], list(map(len, vocabularies))
+        if sizes != found:
             raise ValueError(
-                f"{self.model} contains a {type(model).__name__}, which does not translate"
-            )
-        sizes = [getattr(model, f"{side}_vocabulary_size", None) for side in ("source", "target")]
-        if sizes != [len(vocabulary) for vocabulary in vocabularies]:
-            raise ValueError(
-                f"{self.model} expects vocabularies of {sizes[0]} and {sizes[1]} entries; the "
-                f"vocabularies in its folder have {len(vocabularies[0])} and {len(vocabularies[1])}"
+                f"{self.model} contains a {type(model).__name__} for vocabularies of {sizes} "
+                f"entries; those in its folder have {found}"
             )
         return model, vocabularies
 

@@ -40,14 +40,14 @@ def translate(options: argparse.Namespace) -> None:
             while batch := list(itertools.islice(lines, at_once)):
                 encodable = list(itertools.takewhile(unknown.add, batch))
                 pieces = _pieces(model, vocabularies, encodable, search, options, progress, after)
-                with _numbered(done, len(encodable)):
+                with numbered(done, len(encodable)):
                     for piece in pieces:
                         print(piece, end="", flush=True)
                 if typed:
                     unknown.note()
                 done += len(encodable)
                 if len(encodable) < len(batch):
-                    with _numbered(done, 1):
+                    with numbered(done, 1):
                         vocabularies[0].encode(batch[len(encodable)])
 
 
@@ -131,7 +131,7 @@ class UnknownWords:
 
 
 @contextlib.contextmanager
-def _numbered(done: int, count: int) -> Iterator[None]:
+def numbered(done: int, count: int) -> Iterator[None]:
     """Adds line numbers to an error in one of `count` lines that follow `done` earlier lines."""
     try:
         yield
@@ -144,7 +144,7 @@ def _numbered(done: int, count: int) -> Iterator[None]:
         raise ValueError(f"{where}: {re.sub(_PLACE, number, str(error))}") from None
 
 
-_PLACE = r"`?sentences\[(\d+)\]`?"  # in error messages of `translate`
+_PLACE = r"`?(?:sentences|pairs)\[(\d+)\]`?"  # in error messages of `decoding`
 
 
 @contextlib.contextmanager
@@ -166,13 +166,10 @@ def _moses(
     """Functions from plain text to the source's tokens, and from target tokens to plain text."""
     if isinstance(vocabularies[0], data.MarianVocabulary):
         raise ValueError(f"--raw: the model in {folder.path} reads and writes plain text already")
-    try:
-        source, target = (
-            data.Moses(language, lowercase=not _has_capitals(side))
-            for language, side in zip(languages(folder.read_record()), vocabularies, strict=True)
-        )
-    except ValueError as error:
-        raise ValueError(f"--raw: {error}") from None
+    source, target = (
+        data.Moses(language, lowercase=not _has_capitals(side))
+        for language, side in zip(languages(folder.read_record()), vocabularies, strict=True)
+    )
     symbol = symbol_pattern(getattr(vocabularies[0], "symbols", ()))
 
     def tokens(line: str) -> str:

@@ -128,12 +128,7 @@ class Run:
     def _batches(self) -> tuple[list[curriculum.FitPhase], Any]:
         """The training phases, and the batches for the validation loss."""
         tokens, (source, target) = self.options.tokens, self.vocabularies
-        try:
-            phases = curriculum.phases(self.preset, self.train, self.vocabularies, self.options)
-        except ValueError as error:
-            raise ValueError(
-                f"--tokens {tokens}, lines of at most {curriculum.MAX_LENGTH} tokens: {error}"
-            ) from None
+        phases = curriculum.phases(self.preset, self.train, self.vocabularies, self.options)
         # Validation keeps every line: a row has one special token more than its line, and is
         # padded to a multiple of four.
         longest = max(

@@ -3,10 +3,9 @@
 import argparse
 import functools
 import json
-import re
 import statistics
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,15 +35,9 @@ def score_pairs(options: argparse.Namespace) -> None:
         with lines.UnknownWords(vocabulary, raw=True, name=f"{name} vocabulary") as unknown:
             for sentences in pairs:
                 unknown.add(sentences[side])
-    try:
-        with translating.without_warnings():
-            found = decoding.log_probabilities(model, pairs, source, target)
-        for log_probability in found:
+    with lines.numbered(0, len(pairs)), translating.without_warnings():
+        for log_probability in decoding.log_probabilities(model, pairs, source, target):
             print(f"{log_probability:.4f}")
-    except ValueError as error:
-        place = re.compile(r"`?pairs\[(\d+)\]`?")
-        named = place.sub(lambda match: f"line {int(match[1]) + 1}", str(error))
-        raise ValueError(f"{options.pairs}: {named}") from None
 
 
 def score(options: argparse.Namespace) -> None:
@@ -74,12 +67,21 @@ def score(options: argparse.Namespace) -> None:
     found: dict[str, Any] = {}
     compared: dict[str, list[str]] = {}
     for name, (paths, parts) in runs.items():
-        run: dict[str, Any] = {}
-        found[name] = run
-        for part, hypotheses in _translations(paths, parts, options, searches[name]):
+        model, vocabularies = load_ensemble(paths)
+        found[name] = {}
+        for part, pairs in parts.items():
+            sources, search = (
+                [pair[0] for pair in pairs],
+                translating.search(options, searches[name]),
+            )
+            shown = translating.bar()
+            hypotheses = translating.translate(
+                model, sources, vocabularies, search, shown, options.max_length
+            )
             other = compared.setdefault(part, hypotheses) if baseline else hypotheses
-            run[part], signatures = _scores(metrics, hypotheses, parts[part], other)
-            show((name, part), map(_cell, run[part].values()))
+            scores, signatures = _scores(metrics, hypotheses, pairs, other)
+            found[name][part] = scores
+            show((name, part), map(_cell, scores.values()))
     result = {**translating.settings(options), "runs": found}
     if any(searches.values()):
         result["published"] = {name: search for name, search in searches.items() if search}
@@ -152,27 +154,6 @@ def _held_out(folder: Folder, record: dict[str, Any], part: str, sentences: int 
     if fingerprint(line for pair in (*train, *validation) for line in pair) != record["sentences"]:
         raise ValueError(f"the grammar has changed since the run in {folder.path} was trained")
     return validation[: sentences or GRAMMAR_SENTENCES]
-
-
-def _translations(
-    paths: Sequence[Path],
-    parts: dict[str, Pairs],
-    options: argparse.Namespace,
-    published: dict[str, Any],
-) -> Iterator[tuple[str, list[str]]]:
-    model, vocabularies = load_ensemble(paths)
-    for part, pairs in parts.items():
-        yield (
-            part,
-            translating.translate(
-                model,
-                [source for source, _ in pairs],
-                vocabularies,
-                translating.search(options, published),
-                translating.bar(),
-                options.max_length,
-            ),
-        )
 
 
 def _check_same_sentences(option: str, runs: dict[str, dict[str, Pairs]]) -> None:
