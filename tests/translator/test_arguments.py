@@ -126,8 +126,11 @@ NEEDS_BEAM = "--length-penalty needs --beam K with K above 1"
         ("translate --n-best 3 --beam 2", NEEDS_BEAMS),
         ("export", "the following arguments are required: --to"),
         ("export --to pickle", "argument --to: invalid choice: 'pickle'"),
-        ("export --to onnx --quantization int8", "--quantization needs --to ctranslate2 or"),
-        ("export --to page --quantization int16", "int16: --to page takes int8 or float16"),
+        (
+            "export --to onnx --quantization int8",
+            "int8 needs --to ctranslate2 or page",
+        ),
+        ("export --to page --quantization int16", "--quantization int16 needs --to ctranslate2"),
         ("--translate", "the following arguments are required: command"),
         ("", "the following arguments are required: command"),
     ],

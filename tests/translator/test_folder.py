@@ -54,10 +54,9 @@ def folder(tmp_path):
     return folder
 
 
-def test_folder_vocabularies_other_than_recorded_are_refused(folder, capsys):
+def test_folder_vocabularies_other_than_recorded_are_refused(folder):
     found = folder.load_vocabularies()
     assert [each.words for each in found] == [each.words for each in WORDS]
-    assert capsys.readouterr().err == ""
     for other in (
         data.Vocabulary(["c", "b"]),
         data.Vocabulary(["b", "c"], tokenizer=data.Characters()),
@@ -66,9 +65,7 @@ def test_folder_vocabularies_other_than_recorded_are_refused(folder, capsys):
         with pytest.raises(ValueError, match="are not the vocabularies of its model"):
             folder.load_vocabularies()
     folder.record.unlink()
-    folder.load_vocabularies()
-    said = "has no record of the vocabularies that its model was trained with"
-    assert said in capsys.readouterr().err
+    assert folder.load_vocabularies()[1].words == other.words
 
 
 def test_folder_subwords_of_other_scores_are_refused(tmp_path):

@@ -7,9 +7,9 @@ import pytest
 
 from tests.translator.command import write_weights
 from tfattn import data
-from tfattn.translator import resume
 from tfattn.translator.arguments import COMMANDS
 from tfattn.translator.folder import Folder, fingerprint
+from tfattn.translator.run import Run
 
 SETTINGS = [name[2:] for name, option in COMMANDS["train"].options.items() if option.recorded]
 WORDS = [data.Vocabulary(["a"]), data.Vocabulary(["b", "c"])]
@@ -23,9 +23,29 @@ def folder(tmp_path):
 @pytest.fixture
 def begun(folder, new_preset):
     """The folder of a run of one epoch, of the plain preset and the sentences "a b" and "c"."""
-    resume.record(options_of(epochs=12), new_preset(), folder, 0, fingerprint(["a b", "c"]), WORDS)
+    record(options_of(epochs=12), new_preset(), folder, 0, fingerprint(["a b", "c"]), WORDS)
     write_weights(folder.best_weights)
     return folder
+
+
+def run_of(options, preset, folder, done, sentences="", vocabularies=WORDS):
+    """A run of `done` epochs, without its corpus."""
+    run = object.__new__(Run)
+    run.options, run.preset, run.folder, run.sentences = options, preset, folder, sentences
+    run.backup, run.vocabularies = types.SimpleNamespace(epoch=done), vocabularies
+    return run
+
+
+def check(*given):
+    run_of(*given)._check()
+
+
+def epochs(*given):
+    return run_of(*given)._epochs()
+
+
+def record(*given):
+    run_of(*given)._record()
 
 
 def options_of(**entries):
@@ -48,23 +68,23 @@ def test_epochs_of_a_resumed_run_are_kept(begun, new_preset, capsys):
         (True, 10, 14, 10, False),  # training is complete
     ]:
         options = options_of(resume=resumed, epochs=given)
-        assert resume.epochs(options, preset, begun, done) == wanted
+        assert epochs(options, preset, begun, done) == wanted
         said = capsys.readouterr().err
         assert ("note: the run was planned for 20 epochs" in said) == noted, (given, done)
     for done, wanted in [(15, 20), (12, 20), (9, 12)]:  # a request for a score changes nothing
-        resume.record(options_of(epochs=12), new_preset(), begun, done, "", WORDS)
+        record(options_of(epochs=12), new_preset(), begun, done, "", WORDS)
         assert begun.read_record()["epochs"] == wanted
 
 
 def test_check_preset_with_changed_settings_is_refused(folder, new_preset):
     preset = new_preset(cooldown=2)
-    resume.record(options_of(epochs=12), preset, folder, 0, "", WORDS)
+    record(options_of(epochs=12), preset, folder, 0, "", WORDS)
     write_weights(folder.best_weights)
-    resume.check(options_of(), preset._replace(tokens=9, subwords=3), folder, 1, "")
+    check(options_of(), preset._replace(tokens=9, subwords=3), folder, 1, "")
     said = "--preset settings: the run in .* was started with .*'cooldown': 2.*, not with"
     for changed in ({"warmup": 7}, {"cooldown": 3}, {"bpe_dropout": (1, 2)}):
         with pytest.raises(ValueError, match=said):
-            resume.check(options_of(), preset._replace(**changed), folder, 1, "")
+            check(options_of(), preset._replace(**changed), folder, 1, "")
 
 
 @pytest.mark.parametrize("name", SETTINGS)
@@ -76,29 +96,29 @@ def test_check_other_setting_is_refused_by_its_option(folder, new_preset, name):
         "seed": (3, 4),
     }
     ours, theirs = values.get(name, ("ours", "theirs"))
-    resume.record(options_of(epochs=2, **{name: ours}), new_preset(), folder, 0, "", WORDS)
-    resume.check(options_of(**{name: ours}), new_preset(), folder, 0, "")
+    record(options_of(epochs=2, **{name: ours}), new_preset(), folder, 0, "", WORDS)
+    check(options_of(**{name: ours}), new_preset(), folder, 0, "")
     if name == "init":
-        resume.check(options_of(init=Path("x/../ours")), new_preset(), folder, 0, "")
+        check(options_of(init=Path("x/../ours")), new_preset(), folder, 0, "")
     with pytest.raises(ValueError, match=f"^--{name}: the run in .* was started with .*, not"):
-        resume.check(options_of(**{name: theirs}), new_preset(), folder, 0, "")
+        check(options_of(**{name: theirs}), new_preset(), folder, 0, "")
 
 
 def test_check_other_sentences_are_refused_wherever_they_lie(begun, new_preset):
-    resume.check(options_of(), new_preset(), begun, 1, fingerprint(iter(["a b", "c"])))
+    check(options_of(), new_preset(), begun, 1, fingerprint(iter(["a b", "c"])))
     for others in (["a b c"], ["a b", "d"], ["a b", "c", ""]):
         with pytest.raises(ValueError, match="the run in .* was started with different sentences"):
-            resume.check(options_of(), new_preset(), begun, 1, fingerprint(others))
+            check(options_of(), new_preset(), begun, 1, fingerprint(others))
 
 
 def test_check_missing_best_weights_are_named(begun, new_preset):
     sentences = fingerprint(["a b", "c"])
-    resume.check(options_of(), new_preset(), begun, 1, sentences)
+    check(options_of(), new_preset(), begun, 1, sentences)
     begun.best_weights.unlink()
-    resume.check(options_of(), new_preset(), begun, 0, sentences)
+    check(options_of(), new_preset(), begun, 0, sentences)
     said = r"best\.weights\.h5 is missing\. A run cannot be completed without its best"
     with pytest.raises(OSError, match=said):
-        resume.check(options_of(), new_preset(), begun, 1, sentences)
+        check(options_of(), new_preset(), begun, 1, sentences)
 
 
 @pytest.mark.parametrize("done", [0, 1])
@@ -109,7 +129,7 @@ def test_record_run_keeps_vocabularies_once_it_has_an_epoch(
     monkeypatch.chdir(tmp_path)
     others = [data.Vocabulary(["x"]), data.Vocabulary(["y"])]
     options = options_of(epochs=12, data=Path("corpus"))
-    resume.record(options, new_preset(), begun, done, "", others)
+    record(options, new_preset(), begun, done, "", others)
     assert begun.read_record()["data"] == str(tmp_path / "corpus")
     kept = [data.load_vocabulary(path).words for path in begun.vocabulary_files]
     assert kept == [each.words for each in (WORDS if done else others)]
@@ -117,15 +137,15 @@ def test_record_run_keeps_vocabularies_once_it_has_an_epoch(
 
 def test_check_new_run_writes_over_no_run_and_no_model(begun, new_preset, capsys, tmp_path):
     for resumed in (True, False):  # where there is no run, one is started
-        resume.check(options_of(resume=resumed), new_preset(), Folder(tmp_path / "none"), 0, "")
+        check(options_of(resume=resumed), new_preset(), Folder(tmp_path / "none"), 0, "")
         said = "contains no run to resume; starting a new run"
         assert (said in capsys.readouterr().err) == resumed
     said = r"already contains a run \(3 epochs\)\. Use --resume to continue it"
     with pytest.raises(ValueError, match=said):
-        resume.check(options_of(resume=False), new_preset(), begun, 3, "")
-    resume.check(options_of(resume=False), new_preset(), begun, 0, "")
+        check(options_of(resume=False), new_preset(), begun, 3, "")
+    check(options_of(resume=False), new_preset(), begun, 0, "")
     begun.model.touch()
     for resumed, said in ((False, ""), (True, r", and no backup\.npz to resume its training from")):
         said = rf"already contains a model{said}\. Use --out to choose another folder"
         with pytest.raises(ValueError, match=said):
-            resume.check(options_of(resume=resumed), new_preset(), begun, 0, "")
+            check(options_of(resume=resumed), new_preset(), begun, 0, "")

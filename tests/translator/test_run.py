@@ -318,7 +318,7 @@ def test_run_model_to_begin_with_is_loaded_once_and_before_the_training(
 def test_run_resumed_keeps_its_vocabularies(run_of, tmp_path, monkeypatch):
     options = ("--tokens", 64, "--out", tmp_path / "out")
     begun = run_of(PAIRS, PAIRS, *options)
-    monkeypatch.setattr("tfattn.translator.resume.check", lambda *_: None)
+    monkeypatch.setattr(Run, "_check", lambda *_: None)
     found, wanted = resumed_run(run_of, PAIRS[:9], options, begun, monkeypatch), begun.vocabularies
     assert [each.words for each in found.vocabularies] == [each.words for each in wanted]
     data.Vocabulary(["other"]).save(begun.folder.vocabulary_files[1])

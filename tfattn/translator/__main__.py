@@ -24,10 +24,7 @@ class UserError(Exception):
 
 
 @contextlib.contextmanager
-def _user_errors(
-    kinds: type[Exception] | tuple[type[Exception], ...] = (ImportError, OSError, ValueError),
-    hint: str = "",
-) -> Iterator[None]:
+def _user_errors(*kinds: type[Exception], hint: str = "") -> Iterator[None]:
     """Converts errors of these `kinds` to `UserError`; other errors keep their traceback."""
     try:
         yield
@@ -47,7 +44,7 @@ CONTINUE = " Run again with --resume to continue after the last completed epoch.
 def _train(options: argparse.Namespace) -> None:
     keep_freed_memory()
     keras.utils.set_random_seed(options.seed)
-    with _user_errors():
+    with _user_errors(ImportError, OSError, ValueError):
         run = Run(options)
     with _user_errors(OSError, hint=CONTINUE):  # such as a full disk
         with _user_errors(NotFiniteError):
@@ -56,7 +53,7 @@ def _train(options: argparse.Namespace) -> None:
 
 
 def _run(options: argparse.Namespace) -> None:
-    with _user_errors():
+    with _user_errors(ImportError, OSError, ValueError):
         check_paths(options)
     if options.command == "train":
         _train(options)
@@ -67,7 +64,7 @@ def _run(options: argparse.Namespace) -> None:
         "import": converting.import_folder,
         "export": converting.export,
     }
-    with _user_errors():
+    with _user_errors(ImportError, OSError, ValueError):
         commands[options.command](options)
 
 
@@ -79,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with interruptible():
             _run(options)
-            with _user_errors():
+            with _user_errors(ImportError, OSError, ValueError):
                 sys.stdout.flush()
         return 0
     except UserError as error:

@@ -23,8 +23,11 @@ EXPORTS = {
 }
 # The tokenizers of sacrebleu that download nothing.
 TOKENIZERS = ("none", "13a", "intl", "zh", "ja-mecab", "ko-mecab", "char")
-PAGE_QUANTIZATIONS = ("int8", "float16")
-QUANTIZATIONS = ("int8", "int8_float32", "int8_float16", "int16", "float16")
+# From a format to the types of its weights.
+QUANTIZATIONS = {
+    "ctranslate2": ("int8", "int8_float32", "int8_float16", "int16", "float16"),
+    "page": ("int8", "float16"),
+}
 DEFAULT_OUT = Path("out/translator")
 LANGUAGES = ("en", "de")
 PAIRS = 14_000
@@ -132,9 +135,9 @@ class Option(NamedTuple):
     recorded: bool = False
 
 
-def _option(**kind: Any) -> Callable[..., Option]:
+def _option(reads: str = "", **kind: Any) -> Callable[..., Option]:
     """Function from the help of an option of this kind, and its further entries, to the option."""
-    return functools.partial(Option, kind=kind)
+    return functools.partial(Option, kind=kind, reads=reads)
 
 
 def _number(
@@ -161,17 +164,16 @@ _penalty = _number(float, lambda x: 1 <= x < _INFINITY, "a number of at least 1"
 _temperature = _number(float, lambda x: 0 < x < _INFINITY, "a number above 0", "T")
 _exponent = _number(float, lambda x: 0 <= x < _INFINITY, "a number of at least 0", "P")
 _flag = _option(action="store_true")
-_folder = _option(type=Path, metavar="DIR")
-_folders = _option(type=Path, nargs="+", metavar="DIR")
+_corpus = _option(type=Path, metavar="DIR", reads="*/train.*")
+_run = _option(type=Path, metavar="DIR", reads="*/model.keras")
+_runs = _option(type=Path, nargs="+", metavar="DIR", reads="*/model.keras")
 _languages = _option(nargs=2, metavar=("SOURCE", "TARGET"))
-_RUN, _CORPUS, _FILE = "*/model.keras", "*/train.*", "*"  # what an option reads
 
-_out = functools.partial(_folder, default=DEFAULT_OUT)
-_OUT = _out("folder of the run (default: %(default)s)", reads=_RUN)
-_ENSEMBLE = _folders(
+_OUT = _run("folder of the run (default: %(default)s)", default=DEFAULT_OUT)
+_NEW = _OUT._replace(help="folder of the new run (default: %(default)s)", reads="")
+_ENSEMBLE = _runs(
     "folders of several runs with the same vocabularies, instead of --out: translate by the mean "
     "of their probabilities, by default with the search of the first",
-    reads=_RUN,
 )
 _BEAMS = {
     "--beam": _beams(
@@ -212,13 +214,12 @@ class Command(NamedTuple):
 
 _TRAIN = {
     "": {
-        "--out": _out("folder of the run and its model (default: %(default)s)"),
+        "--out": _NEW._replace(help="folder of the run and its model (default: %(default)s)"),
         "--seed": _seed("random seed (default: %(default)s)", default=0, recorded=True),
     },
     "training data": {
-        "--data": _folder(
+        "--data": _corpus(
             f"folder with train.en, train.de, val.en, val.de (also with .gz): {TEXT}",
-            reads=_CORPUS,
         ),
         "--languages": _languages(
             f"file name extensions in --data (default: {' '.join(LANGUAGES)})",
@@ -250,9 +251,8 @@ _TRAIN = {
             default="transformer",
             recorded=True,
         ),
-        "--init": _folder(
+        "--init": _run(
             "folder of a run, trained or imported: start from its model and vocabularies",
-            reads=_RUN,
             recorded=True,
         ),
         "--preset": _option(choices=PRESETS["transformer"])(
@@ -292,15 +292,12 @@ _TRAIN = {
 }
 _SCORE = {
     "": {
-        "--out": _folders(
+        "--out": _runs(
             f"folders of the runs (default: {DEFAULT_OUT})",
             default=[DEFAULT_OUT],
-            reads=_RUN,
         ),
         "--ensemble": _ENSEMBLE,
-        "--data": _folder(
-            "folder of the files (default: the folder used for training)", reads=_CORPUS
-        ),
+        "--data": _corpus("folder of the files (default: the folder used for training)"),
         "--parts": _option(nargs="+", metavar="PART")(
             "files to score, such as test_2016 for test_2016.en and test_2016.de; for a model of "
             "the grammar only val, its held-out sentences (default: val)",
@@ -314,25 +311,22 @@ _SCORE = {
             "plain text; zh, ja-mecab, ko-mecab or char where words have no spaces between them "
             "(default: none)"
         ),
-        "--compare": _folder(
+        "--compare": _run(
             "folder of another run: print its scores, and the p-value of each run's difference "
             "from it, by paired bootstrap",
-            reads=_RUN,
         ),
-        "--pairs": _option(type=Path, metavar="FILE")(
+        "--pairs": _option(type=Path, metavar="FILE", reads="*")(
             "instead of translating, print the log-probability of each translation in this file, "
             f"which has a sentence, a tab and its translation on each line: {TEXT}",
             excludes=("--compare", "--beam", "--tokenize"),
-            reads=_FILE,
         ),
     },
     "search": _SEARCH,
 }
 _TRANSLATE = {
     "": {
-        "file": _option(type=Path, nargs="?", metavar="FILE")(
+        "file": _option(type=Path, nargs="?", metavar="FILE", reads="*")(
             f"text to translate, one sentence per line: {TEXT} (default: standard input)",
-            reads=_FILE,
         ),
         "--out": _OUT,
         "--ensemble": _ENSEMBLE,
@@ -367,9 +361,9 @@ _EXPORT = {
         "--into": _option(type=Path, metavar="PATH")(
             f"path to write (default: in --out, {', '.join(sorted(EXPORTS.values()))})"
         ),
-        "--quantization": _option(choices=QUANTIZATIONS, metavar="TYPE")(
-            f"weight type for ctranslate2: {', '.join(QUANTIZATIONS)} (default: none); for page: "
-            "int8 or float16 (default: int8)"
+        "--quantization": _option(choices=QUANTIZATIONS["ctranslate2"], metavar="TYPE")(
+            f"weight type for ctranslate2: {', '.join(QUANTIZATIONS['ctranslate2'])} "
+            "(default: none); for page: int8 or float16 (default: int8)"
         ),
     }
 }
@@ -378,7 +372,7 @@ _IMPORT = {
         "folder": _option(type=Path, metavar="FOLDER")(
             "folder of the translator", reads="*/config.json"
         ),
-        "--out": _out("folder of the new run (default: %(default)s)"),
+        "--out": _NEW,
         "--languages": _languages(
             "languages of the translator (default: those in tokenizer_config.json, or en de)"
         ),
@@ -404,7 +398,7 @@ def check_paths(options: argparse.Namespace) -> None:
         given = value(options, name)
         if given is None or not option.reads:
             continue
-        is_file = option.reads == _FILE
+        is_file = option.reads == "*"
         for path in given if isinstance(given, list) else [given]:
             if path == DEFAULT_OUT or path.exists() and path.is_dir() != is_file:
                 continue
@@ -486,11 +480,9 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         if options.n_best and (options.sample or beam < max(2, options.n_best)):
             fail("--n-best N needs --beam K with K above 1 and at least N")
     elif options.command == "export" and options.quantization:
-        if options.to not in ("ctranslate2", "page"):
-            fail("--quantization needs --to ctranslate2 or --to page")
-        if options.to == "page" and options.quantization not in PAGE_QUANTIZATIONS:
-            kinds = " or ".join(PAGE_QUANTIZATIONS)
-            fail(f"--quantization {options.quantization}: --to page takes {kinds}")
+        formats = [to for to, types in QUANTIZATIONS.items() if options.quantization in types]
+        if options.to not in formats:
+            fail(f"--quantization {options.quantization} needs --to {' or '.join(formats)}")
     if "--length-penalty" in given:
         # An imported run has beams of its own.
         if options.beam == 1 or options.command == "train" and beam == 1:

@@ -1,12 +1,15 @@
-"""Sentence pairs, from files or from the toy grammar, and new vocabularies for them."""
+"""Sentence pairs, from files or from the toy grammar, with vocabularies and batches for them."""
 
 import argparse
+from typing import Any, NamedTuple
 
 from tfattn import data
 from tfattn.translator.arguments import WrongName
+from tfattn.translator.presets import Preset
 
 Pairs = list[tuple[str, str]]
 Vocabulary = data.Vocabulary | data.SubwordVocabulary | data.MarianVocabulary
+MAX_LENGTH = 100  # tokens of a training sentence, including its begin or end token
 
 
 def training_and_validation(options: argparse.Namespace) -> tuple[Pairs, Pairs]:
@@ -42,3 +45,54 @@ def new_vocabularies(options: argparse.Namespace, train: Pairs) -> list[Vocabula
     sentences = [sentence for pair in train for sentence in pair]
     size, symbols = options.subwords, options.symbols or ()
     return [data.SubwordVocabulary.from_sentences(sentences, size, symbols=symbols)] * 2
+
+
+class FitPhase(NamedTuple):
+    """Consecutive epochs that share their batches."""
+
+    batches: Any  # one for each update
+    counter: data.EpochCounter
+    epochs: range
+
+
+def phases(
+    preset: Preset, train: Pairs, vocabularies: list[Vocabulary], options: argparse.Namespace
+) -> list[FitPhase]:
+    """The phases of `options.epochs` epochs; `vocabularies` are those of source and target. A model
+    learns fastest from plain batches; later epochs with BPE dropout reduce overfitting.
+    """
+    begin, end = preset.bpe_dropout
+    planned = [(0, begin, False), (begin, end, True), (end, options.epochs, False)]
+    found = []
+    for start, stop, cut in planned:
+        if epochs := range(start, min(stop, options.epochs)):
+            source, target = _with_dropout(vocabularies) if cut else vocabularies
+            counter = data.EpochCounter()
+            batches = data.token_batches(
+                train,
+                source,
+                target,
+                options.tokens,
+                max_length=MAX_LENGTH,
+                shuffle_seed=options.seed,
+                epoch_counter=counter,
+            )
+            found.append(FitPhase(batches, counter, epochs))
+    return found
+
+
+def _with_dropout(vocabularies: list[Vocabulary]) -> list[Any]:
+    return [
+        data.SubwordDropout(each) if isinstance(each, data.SubwordVocabulary) else each
+        for each in vocabularies
+    ]
+
+
+def count_too_long(train: Pairs, vocabularies: list[Vocabulary]) -> int:
+    """The number of pairs that are too long for training."""
+
+    def is_long(side: Vocabulary, line: str) -> bool:
+        # Fast path: a line has at most one token more than characters.
+        return len(line) + 1 >= MAX_LENGTH and len(side.encode(line)) >= MAX_LENGTH
+
+    return sum(any(map(is_long, vocabularies, pair)) for pair in train)

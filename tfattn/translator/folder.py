@@ -4,7 +4,6 @@ import contextlib
 import hashlib
 import json
 import os
-import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -81,16 +80,9 @@ class Folder:
         return [_file_fingerprint(path) for path in self.vocabulary_files]
 
     def load_vocabularies(self) -> list[Vocabulary]:
-        """Both vocabularies, which must be those in the record."""
+        """Both vocabularies, which must be those in the record, if it has them."""
         vocabularies = [data.load_vocabulary(path) for path in self.vocabulary_files]
-        recorded = self.read_record().get("model")
-        if recorded is None:
-            print(
-                f"note: {self.path} has no record of the vocabularies that its model was trained "
-                "with",
-                file=sys.stderr,
-            )
-        elif recorded != self.vocabulary_fingerprints():
+        if self.read_record().get("model") not in (None, self.vocabulary_fingerprints()):
             raise ValueError(
                 f"the vocabularies in {self.path} are not the vocabularies of its model"
             )

@@ -137,11 +137,8 @@ def numbered(done: int, count: int) -> Iterator[None]:
         yield
     except ValueError as error:
         where = f"line {done + 1}" if count == 1 else f"lines {done + 1} to {done + count}"
-
-        def number(match: re.Match[str]) -> str:
-            return f"line {done + 1 + int(match[1])}"
-
-        raise ValueError(f"{where}: {re.sub(_PLACE, number, str(error))}") from None
+        said = re.sub(_PLACE, lambda place: f"line {done + 1 + int(place[1])}", str(error))
+        raise ValueError(f"{where}: {said}") from None
 
 
 _PLACE = r"`?(?:sentences|pairs)\[(\d+)\]`?"  # in error messages of `decoding`

@@ -2,6 +2,9 @@
 
 from typing import Any, NamedTuple
 
+import keras
+
+from tfattn import training
 from tfattn.models.seq2seq import BahdanauSeq2Seq
 from tfattn.models.transformer import Transformer
 
@@ -33,6 +36,12 @@ class Preset(NamedTuple):
     ema_window: int
     cooldown: int = 0
     bpe_dropout: tuple[int, int] = (0, 0)
+
+    def learning_rate(self, updates: list[int]) -> keras.optimizers.schedules.LearningRateSchedule:
+        """The schedule of epochs with so many updates each."""
+        rate = training.InverseSquareRootSchedule(self.peak, self.warmup)
+        cooled = sum(updates[-self.cooldown :]) if self.cooldown else 0
+        return training.Cooldown(rate, sum(updates) - cooled, cooled) if cooled else rate
 
 
 # The settings of training that both models share.

@@ -3,6 +3,7 @@
 import argparse
 import csv
 import ctypes
+import json
 import math
 import os
 import sys
@@ -14,7 +15,8 @@ import keras
 
 from tfattn import _optional, data, plot, training
 from tfattn._files import replacing
-from tfattn.translator import corpus, curriculum, resume, translating
+from tfattn.translator import corpus, translating
+from tfattn.translator.arguments import COMMANDS, value
 from tfattn.translator.folder import Folder, fingerprint
 from tfattn.translator.presets import MODELS, PRESETS
 
@@ -38,20 +40,20 @@ class Run:
         self.folder = Folder(options.out)
         self.folder.lock()
         self.backup = training.Backup(self.folder.backup)
-        done = self.backup.epoch
         self._seconds_before = sum(self.backup.history.get("seconds", []))  # before --resume
         self.train, self.validation = corpus.training_and_validation(options)
         self.scored = (
             corpus.read(options, options.score, "--score") if options.score else self.validation
         )
-        sentences = fingerprint(line for pair in (*self.train, *self.validation) for line in pair)
-        resume.check(options, self.preset, self.folder, done, sentences)
-        options.epochs = resume.epochs(options, self.preset, self.folder, done)
+        pairs = (*self.train, *self.validation)
+        self.sentences = fingerprint(line for pair in pairs for line in pair)
+        self._check()
+        options.epochs = self._epochs()
         self.vocabularies: list[corpus.Vocabulary] = []
         self._init: keras.Model | None = None
         if options.init:
             self._init, self.vocabularies = Folder(options.init).load_model("--init")
-        if done:
+        if self.backup.epoch:
             self.vocabularies = self.folder.load_vocabularies()
         elif not options.init:
             self.vocabularies = corpus.new_vocabularies(options, self.train)
@@ -62,7 +64,77 @@ class Run:
         self._monitored = ("val_bleu", max) if measured else ("val_loss", min)
         self.phases, self.held_out = self._batches()
         self._validation = self._validation_callbacks()
-        resume.record(options, self.preset, self.folder, done, sentences, self.vocabularies)
+        self._record()
+
+    def _settings(self) -> dict[str, Any]:
+        """What a resumed run must share: recorded options, and what the preset says beyond them."""
+        table = COMMANDS["train"].options
+        found = {name[2:]: value(self.options, name) for name in table if table[name].recorded}
+        found["init"] = self.options.init and os.path.realpath(self.options.init)
+        recipe = self.preset._asdict()
+        found["preset settings"] = {name: recipe[name] for name in recipe if name not in found}
+        return json.loads(json.dumps(found))  # with the types of the JSON file
+
+    def _check(self) -> None:
+        """Raises if a new run would overwrite a run or a model, or if a run cannot be resumed with
+        these options and sentences.
+        """
+        done, resumes, path = self.backup.epoch, self.options.resume, self.folder.path
+        others = "Use --out to choose another folder."
+        if done and not resumes:
+            raise ValueError(
+                f"{path} already contains a run ({done} epochs). Use --resume to continue it or "
+                "--out to choose another folder."
+            )
+        if not done and self.folder.model.exists():  # a new run would overwrite its vocabularies
+            backup = ", and no backup.npz to resume its training from" if resumes else ""
+            raise ValueError(f"{path} already contains a model{backup}. {others}")
+        if not resumes:
+            return
+        record = self.folder.read_record()
+        if not record and not done:
+            print(f"note: {path} contains no run to resume; starting a new run", file=sys.stderr)
+        if done and not self.folder.best_weights.exists():
+            raise OSError(
+                f"{self.folder.best_weights} is missing. A run cannot be completed without its "
+                f"best weights. {others}"
+            )
+        earlier = record.get("settings", {})
+        for name, now in self._settings().items():
+            then = earlier.get(name, now)
+            if then != now:
+                started = f"the run in {path} was started with {then}, not with {now}"
+                raise ValueError(f"--{name}: {started}")
+        if record.get("sentences", self.sentences) != self.sentences:
+            raise ValueError(f"the run in {path} was started with different sentences")
+
+    def _epochs(self) -> int:
+        """`--epochs`, or the number recorded for a resumed run, or the preset's."""
+        options, done, cooldown = self.options, self.backup.epoch, self.preset.cooldown
+        earlier = self.folder.read_record().get("epochs") if options.resume else None
+        found = options.epochs or earlier or self.preset.epochs
+        if earlier and done < found != earlier and cooldown:
+            if min(earlier, found) - cooldown < done:
+                print(
+                    f"note: the run was planned for {earlier} epochs; with {found}, the learning "
+                    "rate will jump: the cooldown had already started",
+                    file=sys.stderr,
+                )
+        return found
+
+    def _record(self) -> None:
+        """Records the settings of the run; `--epochs` only if epochs remain to be trained."""
+        options, folder, done = self.options, self.folder, self.backup.epoch
+        folder.lock(new=True)
+        data = None if options.data is None else str(options.data.resolve())
+        entries = {"settings": self._settings(), "sentences": self.sentences, "data": data}
+        if not done:
+            folder.save_vocabularies(self.vocabularies)
+            if options.init:
+                entries["search"] = Folder(options.init).read_record().get("search", {})
+        if done < options.epochs or "epochs" not in folder.read_record():
+            entries["epochs"] = options.epochs
+        folder.add_to_record(**entries)
 
     @property
     def seconds(self) -> float:
@@ -78,7 +150,7 @@ class Run:
     def fit(self) -> tuple[keras.Model, dict[str, Any]]:
         """Trains and saves the model; returns it with its best weights, and the full history."""
         source_vocabulary, target_vocabulary = self.vocabularies
-        learned = len(self.train) - curriculum.count_too_long(self.train, self.vocabularies)
+        learned = len(self.train) - corpus.count_too_long(self.train, self.vocabularies)
         print(
             f"{learned} training pairs, {len(self.validation)} held out; "
             f"vocabulary {len(source_vocabulary)}"
@@ -125,10 +197,10 @@ class Run:
             file=sys.stderr,
         )
 
-    def _batches(self) -> tuple[list[curriculum.FitPhase], Any]:
+    def _batches(self) -> tuple[list[corpus.FitPhase], Any]:
         """The training phases, and the batches for the validation loss."""
         tokens, (source, target) = self.options.tokens, self.vocabularies
-        phases = curriculum.phases(self.preset, self.train, self.vocabularies, self.options)
+        phases = corpus.phases(self.preset, self.train, self.vocabularies, self.options)
         # Validation keeps every line: a row has one special token more than its line, and is
         # padded to a multiple of four.
         longest = max(
@@ -151,7 +223,7 @@ class Run:
             )
             model.build(((None, None), (None, None)))
         optimizer = keras.optimizers.Adam(
-            curriculum.learning_rate(self.preset, self.phases),
+            preset.learning_rate([len(p.batches) for p in self.phases for _ in p.epochs]),
             beta_2=0.98,
             epsilon=1e-9,
             use_ema=True,

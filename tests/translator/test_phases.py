@@ -7,7 +7,7 @@ import pytest
 
 import tfattn
 from tfattn import data
-from tfattn.translator import curriculum
+from tfattn.translator import corpus
 
 PAIRS = data.toy_translation(60, seed=0)
 SENTENCES = [sentence for pair in PAIRS for sentence in pair]
@@ -16,12 +16,8 @@ SENTENCES = [sentence for pair in PAIRS for sentence in pair]
 @pytest.mark.parametrize("cooldown, start", [(0, 29), (1, 24), (2, 17), (5, 0), (9, 0)])
 def test_learning_rate_decays_to_zero_in_the_cooldown(new_preset, cooldown, start):
     preset = new_preset(peak=0.01, warmup=3, cooldown=cooldown)
-    spans = [(3, range(2)), (11, range(2, 3)), (7, range(3, 4)), (5, range(4, 5))]
-    phases = [curriculum.FitPhase([None] * updates, None, epochs) for updates, epochs in spans]
-    rate, plain = (
-        curriculum.learning_rate(preset, phases),
-        tfattn.InverseSquareRootSchedule(0.01, 3),
-    )
+    rate = preset.learning_rate([3, 3, 11, 7, 5])
+    plain = tfattn.InverseSquareRootSchedule(0.01, 3)
     for step in range(29):
         factor = (29 - step) / (29 - start) if step >= start else 1.0
         assert float(rate(step)) == pytest.approx(float(plain(step)) * factor, rel=1e-5)
@@ -34,9 +30,9 @@ def test_count_too_long_counts_pairs_that_batches_leave_out(letters, tokens):
     word = "a" * letters
     words = data.Vocabulary([word])
     pairs = [(word, word), (" ".join([word] * tokens), word), (word, word)]
-    batches = data.token_batches(pairs, words, words, 400, max_length=curriculum.MAX_LENGTH)
+    batches = data.token_batches(pairs, words, words, 400, max_length=corpus.MAX_LENGTH)
     kept = sum(len(target) for _, target in batches.as_numpy_iterator())
-    assert curriculum.count_too_long(pairs, [words, words]) == 3 - kept == (tokens >= 100)
+    assert corpus.count_too_long(pairs, [words, words]) == 3 - kept == (tokens >= 100)
 
 
 @pytest.fixture
@@ -46,7 +42,7 @@ def phases_of(new_preset):
     def phases(words, epochs):
         options = types.SimpleNamespace(tokens=256, seed=0, epochs=epochs)
         preset = new_preset(epochs=6, bpe_dropout=(2, 4))
-        return curriculum.phases(preset, PAIRS, [words, words], options)
+        return corpus.phases(preset, PAIRS, [words, words], options)
 
     return phases
 
