@@ -32,9 +32,8 @@ def _user_errors(*kinds: type[Exception], hint: str = "") -> Iterator[None]:
         raise
     except kinds as error:
         message = " ".join(str(error).split())
-        status = INVALID if isinstance(error, WrongName) else FAILED
         message = f"{message.rstrip('.')}.{hint}" if hint else message
-        raise UserError(message, status) from None
+        raise UserError(message, INVALID if isinstance(error, WrongName) else FAILED) from None
 
 
 NO_MEMORY = re.compile("RESOURCE_EXHAUSTED|ResourceExhausted|out of memory|allocate memory")

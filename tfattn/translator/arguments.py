@@ -30,7 +30,8 @@ QUANTIZATIONS = {
 }
 DEFAULT_OUT = Path("out/translator")
 LANGUAGES = ("en", "de")
-PAIRS = 14_000
+PAIRS = 14_000  # drawn from the grammar
+GRAMMAR_SENTENCES = 1000  # scored of those
 
 TEXT = "UTF-8, or UTF-16 with a byte order mark; plain or compressed by gzip"
 
@@ -114,25 +115,15 @@ class WrongName(ValueError):
 
 
 class Option(NamedTuple):
-    """An argument of a command.
+    """An argument of a command."""
 
-    Attributes:
-        help: its line in `--help`.
-        kind: arguments of `add_argument`: how its value is read.
-        default: its value if it is not given.
-        needs: another option, without which it cannot be given.
-        excludes: other options with which it cannot be given.
-        reads: for a path to read, a pattern of such paths in the folder above; "*" for a file.
-        recorded: whether a resumed run must have the same value.
-    """
-
-    help: str
-    kind: dict[str, Any]
+    help: str  # its line in `--help`
+    kind: dict[str, Any]  # arguments of `add_argument`: how its value is read
     default: Any = None
-    needs: str = ""
-    excludes: tuple[str, ...] = ()
-    reads: str = ""
-    recorded: bool = False
+    needs: str = ""  # another option, without which it cannot be given
+    excludes: tuple[str, ...] = ()  # other options, with which it cannot be given
+    reads: str = ""  # for a path to read, such paths in the folder above; "*" for a file
+    recorded: bool = False  # whether a resumed run must have the same value
 
 
 def _option(reads: str = "", **kind: Any) -> Callable[..., Option]:
@@ -219,7 +210,7 @@ _TRAIN = {
     },
     "training data": {
         "--data": _corpus(
-            f"folder with train.en, train.de, val.en, val.de (also with .gz): {TEXT}",
+            f"folder with train.en, train.de, val.en, val.de (also with .gz): {TEXT}"
         ),
         "--languages": _languages(
             f"file name extensions in --data (default: {' '.join(LANGUAGES)})",
@@ -235,13 +226,11 @@ _TRAIN = {
         "--symbols": _option(nargs="+", metavar="SYMBOL")(
             "symbols of your own in the subword vocabulary, such as <2fr>: each is one entry, and "
             "is never split",
-            excludes=("--init",),
             recorded=True,
         ),
         "--subwords": _count(
             "size of a subword vocabulary shared by both languages; 0 for word vocabularies "
             "(default: the preset's)",
-            excludes=("--init",),
             recorded=True,
         ),
     },
@@ -253,6 +242,7 @@ _TRAIN = {
         ),
         "--init": _run(
             "folder of a run, trained or imported: start from its model and vocabularies",
+            excludes=("--subwords", "--symbols"),
             recorded=True,
         ),
         "--preset": _option(choices=PRESETS["transformer"])(
@@ -292,10 +282,7 @@ _TRAIN = {
 }
 _SCORE = {
     "": {
-        "--out": _runs(
-            f"folders of the runs (default: {DEFAULT_OUT})",
-            default=[DEFAULT_OUT],
-        ),
+        "--out": _runs(f"folders of the runs (default: {DEFAULT_OUT})", default=[DEFAULT_OUT]),
         "--ensemble": _ENSEMBLE,
         "--data": _corpus("folder of the files (default: the folder used for training)"),
         "--parts": _option(nargs="+", metavar="PART")(
@@ -332,14 +319,15 @@ _TRANSLATE = {
         "--ensemble": _ENSEMBLE,
         "--raw": _flag(
             "read and write plain text: tokenize it, and detokenize the translation, as Moses "
-            "does; needs sacremoses",
-            excludes=("--stream",),
+            "does; needs sacremoses"
         ),
-        "--stream": _flag("write each translation during the search, as far as it is final"),
+        "--stream": _flag(
+            "write each translation during the search, as far as it is final",
+            excludes=("--raw", "--n-best"),
+        ),
         "--n-best": _positive(
             "with --beam K: write the N best hypotheses of each line, at most K, each on a line "
-            "with its rank and score, separated by tabs",
-            excludes=("--stream",),
+            "with its rank and score, separated by tabs"
         ),
     },
     "search": _SEARCH,
@@ -469,8 +457,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
                 setattr(options, setting, getattr(preset, setting))
         if options.symbols and not options.subwords:
             fail("--symbols needs a subword vocabulary: --subwords N")
-        if options.sentences is None and not options.data:
-            options.sentences = 1000
+        options.sentences = options.sentences or (None if options.data else GRAMMAR_SENTENCES)
     elif options.command == "score":
         if options.pairs and len(options.out) > 1:
             fail("--pairs needs a single folder in --out")

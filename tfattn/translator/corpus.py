@@ -23,15 +23,14 @@ def read(options: argparse.Namespace, part: str, option: str = "--data") -> Pair
     """The sentence pairs of `part`, which `option` named, from plain or compressed files."""
     folder, paths = options.data, []
     for language in options.languages:
-        plain = folder / f"{part}.{language}"
-        compressed = folder / f"{plain.name}.gz"
-        paths.append(compressed if compressed.exists() else plain)
-    for missing in paths:
-        if not missing.is_file():
+        path = folder / f"{part}.{language}"
+        compressed = path.with_name(f"{path.name}.gz")
+        paths.append(compressed if compressed.exists() else path)
+        if not paths[-1].is_file():
             others = [each.name for each in folder.glob("*.*")]
             if option != "--parts" and any(name.startswith(f"{part}.") for name in others):
                 option = "--languages"
-            raise WrongName(option if others else "--data", f"file {missing}", others)
+            raise WrongName(option if others else "--data", f"file {path}", others)
     return data.read_parallel(*paths)
 
 
@@ -39,9 +38,8 @@ def new_vocabularies(options: argparse.Namespace, train: Pairs) -> list[Vocabula
     """Two word vocabularies, or one shared subword vocabulary twice."""
     if not options.subwords:
         min_count = 2 if options.data else 1
-        return [
-            data.Vocabulary.from_sentences(side, min_count) for side in zip(*train, strict=True)
-        ]
+        sides = zip(*train, strict=True)
+        return [data.Vocabulary.from_sentences(side, min_count) for side in sides]
     sentences = [sentence for pair in train for sentence in pair]
     size, symbols = options.subwords, options.symbols or ()
     return [data.SubwordVocabulary.from_sentences(sentences, size, symbols=symbols)] * 2

@@ -36,7 +36,8 @@ def translate(options: argparse.Namespace) -> None:
         at_once = 1 if typed or options.stream else AT_ONCE
         progress = at_once > 1 and not sys.stdout.isatty() and translating.bar()
         lines, done = map(before, map(str.strip, text)), 0
-        with UnknownWords(vocabularies[0], options.raw, typed) as unknown:
+        unknown = UnknownWords(vocabularies[0], options.raw)
+        try:
             while batch := list(itertools.islice(lines, at_once)):
                 encodable = list(itertools.takewhile(unknown.add, batch))
                 pieces = _pieces(model, vocabularies, encodable, search, options, progress, after)
@@ -49,6 +50,8 @@ def translate(options: argparse.Namespace) -> None:
                 if len(encodable) < len(batch):
                     with numbered(done, 1):
                         vocabularies[0].encode(batch[len(encodable)])
+        finally:
+            unknown.note()
 
 
 def _pieces(
@@ -81,14 +84,10 @@ def _pieces(
 
 
 class UnknownWords:
-    """The words of the lines that a vocabulary lacks, noted on standard error at the end; for lines
-    `typed` at a terminal after each line. `raw` lines were tokenized.
-    """
+    """The words of the lines that a vocabulary lacks. `raw` lines were tokenized."""
 
-    def __init__(
-        self, vocabulary: Vocabulary, raw: bool, typed: bool = False, name: str = "vocabulary"
-    ):
-        self.vocabulary, self.raw, self.typed, self.name = vocabulary, raw, typed, name
+    def __init__(self, vocabulary: Vocabulary, raw: bool, name: str = "vocabulary"):
+        self.vocabulary, self.raw, self.name = vocabulary, raw, name
         self._found: dict[str, list[str]] = {}
         self._told: set[str] = set()
         self._lines = 0
@@ -106,7 +105,7 @@ class UnknownWords:
         return True
 
     def note(self) -> None:
-        """Names the words that were found since the last note."""
+        """Names the words that were found since the last note, on standard error."""
         words = {word for each in self._found.values() for word in each}
         if words:
             said = f"the {self.name} lacks words, which are read as <unk>: {listed(self._found)}"
@@ -122,12 +121,6 @@ class UnknownWords:
         if not self.raw and not bare.isdisjoint(self.vocabulary.words):
             return ". With --raw, plain text is tokenized as that of the training"
         return ". A model trained with --subwords reads words in parts"
-
-    def __enter__(self) -> "UnknownWords":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.note()
 
 
 @contextlib.contextmanager

@@ -12,29 +12,17 @@ MODELS = {"transformer": Transformer, "bahdanau": BahdanauSeq2Seq}
 
 
 class Preset(NamedTuple):
-    """The size of a model and its training settings.
+    """The size of a model and its training settings."""
 
-    Attributes:
-        sizes: arguments of the model besides its vocabulary sizes.
-        subwords: size of a shared subword vocabulary; 0 for word vocabularies.
-        tokens: maximum number of tokens on the longer side of a batch.
-        epochs: number of epochs.
-        peak: maximum learning rate, from which it falls after `warmup` updates.
-        warmup: updates during which the learning rate rises.
-        ema_window: updates over which the averaged weights extend.
-        cooldown: epochs at the end, during which the learning rate decays to zero.
-        bpe_dropout: the first epoch, counted from 0, whose words are cut at random, and the first
-            one afterwards.
-    """
-
-    sizes: dict[str, Any]
-    subwords: int
-    tokens: int
+    sizes: dict[str, Any]  # arguments of the model besides its vocabulary sizes
+    subwords: int  # size of a shared subword vocabulary; 0 for word vocabularies
+    tokens: int  # maximum number of tokens on the longer side of a batch
     epochs: int
-    peak: float
-    warmup: int
-    ema_window: int
-    cooldown: int = 0
+    peak: float  # maximum learning rate, from which it falls after `warmup` updates
+    warmup: int  # updates during which the learning rate rises
+    ema_window: int  # updates over which the averaged weights extend
+    cooldown: int = 0  # epochs at the end, during which the learning rate decays to zero
+    # The first epoch, counted from 0, with BPE dropout, and the first one without it again.
     bpe_dropout: tuple[int, int] = (0, 0)
 
     def learning_rate(self, updates: list[int]) -> keras.optimizers.schedules.LearningRateSchedule:

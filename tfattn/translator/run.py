@@ -49,14 +49,13 @@ class Run:
         self.sentences = fingerprint(line for pair in pairs for line in pair)
         self._check()
         options.epochs = self._epochs()
-        self.vocabularies: list[corpus.Vocabulary] = []
         self._init: keras.Model | None = None
+        vocabularies = None
         if options.init:
-            self._init, self.vocabularies = Folder(options.init).load_model("--init")
+            self._init, vocabularies = Folder(options.init).load_model("--init")
         if self.backup.epoch:
-            self.vocabularies = self.folder.load_vocabularies()
-        elif not options.init:
-            self.vocabularies = corpus.new_vocabularies(options, self.train)
+            vocabularies = self.folder.load_vocabularies()
+        self.vocabularies = vocabularies or corpus.new_vocabularies(options, self.train)
         # BLEU is 0 if no reference has four words, as in Chinese without spaces.
         references = [target for _, target in self.validation[: options.sentences]]
         measured = training.corpus_bleu(references, references) > 0
@@ -111,15 +110,15 @@ class Run:
     def _epochs(self) -> int:
         """`--epochs`, or the number recorded for a resumed run, or the preset's."""
         options, done, cooldown = self.options, self.backup.epoch, self.preset.cooldown
-        earlier = self.folder.read_record().get("epochs") if options.resume else None
+        earlier = self.folder.read_record().get("epochs", 0) if options.resume else 0
         found = options.epochs or earlier or self.preset.epochs
-        if earlier and done < found != earlier and cooldown:
-            if min(earlier, found) - cooldown < done:
-                print(
-                    f"note: the run was planned for {earlier} epochs; with {found}, the learning "
-                    "rate will jump: the cooldown had already started",
-                    file=sys.stderr,
-                )
+        jumps = cooldown and earlier and done < found != earlier
+        if jumps and min(earlier, found) - cooldown < done:
+            print(
+                f"note: the run was planned for {earlier} epochs; with {found}, the learning rate "
+                "will jump: the cooldown had already started",
+                file=sys.stderr,
+            )
         return found
 
     def _record(self) -> None:

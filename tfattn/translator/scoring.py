@@ -5,17 +5,17 @@ import functools
 import json
 import statistics
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from tfattn import _optional, decoding
 from tfattn.translator import corpus, lines, translating
-from tfattn.translator.arguments import WrongName
+from tfattn.translator.arguments import GRAMMAR_SENTENCES, WrongName
 from tfattn.translator.corpus import Pairs
 from tfattn.translator.folder import Folder, fingerprint, languages, load_ensemble
 
-GRAMMAR_SENTENCES = 1000
+DEVIATION = "standard deviation"
 # Sentences drawn for the bootstrap. sacrebleu holds all of them, with 72 bytes each.
 RESAMPLED = 10_000_000
 
@@ -27,14 +27,15 @@ def score_pairs(options: argparse.Namespace) -> None:
         for number, line in enumerate(text, start=1):
             pair = line.split("\t")
             if len(pair) != 2:
-                expected = "be a sentence, a tab and its translation"
-                raise ValueError(f"line {number} of {options.pairs} must {expected}")
+                line = f"line {number} of {options.pairs}"
+                raise ValueError(f"{line} must be a sentence, a tab and its translation")
             pairs.append((pair[0], pair[1]))
     model, (source, target) = load_ensemble(options.ensemble or options.out)
     for side, (name, vocabulary) in enumerate((("source", source), ("target", target))):
-        with lines.UnknownWords(vocabulary, raw=True, name=f"{name} vocabulary") as unknown:
-            for sentences in pairs:
-                unknown.add(sentences[side])
+        unknown = lines.UnknownWords(vocabulary, raw=True, name=f"{name} vocabulary")
+        for sentences in pairs:
+            unknown.add(sentences[side])
+        unknown.note()
     with lines.numbered(0, len(pairs)), translating.without_warnings():
         for log_probability in decoding.log_probabilities(model, pairs, source, target):
             print(f"{log_probability:.4f}")
@@ -57,8 +58,7 @@ def score(options: argparse.Namespace) -> None:
     searches = {
         name: translating.published_search(options, paths) for name, (paths, _) in runs.items()
     }
-    first = next(iter(searches.values()))
-    if any(search != first for search in searches.values()):
+    if len({json.dumps(search) for search in searches.values()}) > 1:
         print(
             "note: the runs are translated by different searches, which changes the scores too; "
             "--beam 1 is the same for all",
@@ -70,13 +70,10 @@ def score(options: argparse.Namespace) -> None:
         model, vocabularies = load_ensemble(paths)
         found[name] = {}
         for part, pairs in parts.items():
-            sources, search = (
-                [pair[0] for pair in pairs],
-                translating.search(options, searches[name]),
-            )
-            shown = translating.bar()
+            sources = [source for source, _ in pairs]
+            search = translating.search(options, searches[name])
             hypotheses = translating.translate(
-                model, sources, vocabularies, search, shown, options.max_length
+                model, sources, vocabularies, search, translating.bar(), options.max_length
             )
             other = compared.setdefault(part, hypotheses) if baseline else hypotheses
             scores, signatures = _scores(metrics, hypotheses, pairs, other)
@@ -92,15 +89,17 @@ def score(options: argparse.Namespace) -> None:
         result["compare"] = str(options.compare)
     elif len(found) > 1:
         for name, summary in (("mean", statistics.mean), (DEVIATION, statistics.stdev)):
-            result[name] = _over_runs(summary, list(found.values()))
-            for part, scores in result[name].items():
+            result[name] = {}
+            for part in dict.fromkeys(options.parts):
+                scores = {
+                    metric: round(summary(run[part][metric]["score"] for run in found.values()), 2)
+                    for metric in metrics
+                }
                 show((name, part), (f"{score:.2f}" for score in scores.values()))
+                result[name][part] = scores
     for name, signature in signatures.items():
         print(f"{name}: {signature}")
     print("result:", json.dumps({**result, "signatures": signatures}))  # one line, easy to parse
-
-
-DEVIATION = "standard deviation"
 
 
 def _metrics(tokenize: str) -> dict[str, Any]:
@@ -111,16 +110,6 @@ def _metrics(tokenize: str) -> dict[str, Any]:
         return {"BLEU": metrics.BLEU(tokenize=tokenize, force=True), "chrF2": metrics.CHRF()}
     except RuntimeError as error:  # MeCab is not installed, as sacrebleu says
         raise ImportError(f"--tokenize {tokenize}: {error}") from None
-
-
-def _over_runs(
-    summary: Callable[..., float], runs: list[dict[str, Any]]
-) -> dict[str, dict[str, float]]:
-    """A statistic of the runs' scores, by part and metric."""
-    return {
-        part: {name: round(summary(run[part][name]["score"] for run in runs), 2) for name in scores}
-        for part, scores in runs[0].items()
-    }
 
 
 def _parts_of_all(paths: Sequence[Path], options: argparse.Namespace) -> dict[str, Pairs]:

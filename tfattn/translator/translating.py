@@ -10,20 +10,15 @@ from typing import Any
 
 import keras
 
-from tfattn.decoding import (
-    BeamSearch,
-    GreedySearch,
-    PooledBeamSearch,
-    Sampling,
-    Search,
-    rules,
-    translation,
-)
+from tfattn import decoding
+from tfattn.decoding import rules
 from tfattn.translator.corpus import Vocabulary
 from tfattn.translator.folder import Folder
 
 
-def search(options: argparse.Namespace, published: Mapping[str, Any] | None = None) -> Search:
+def search(
+    options: argparse.Namespace, published: Mapping[str, Any] | None = None
+) -> decoding.Search:
     """The search selected by the options of a command, or of `published_search`."""
     published = dict(published or {})
     first = published.pop("first_token", None)
@@ -33,13 +28,13 @@ def search(options: argparse.Namespace, published: Mapping[str, Any] | None = No
     if getattr(options, "sample", False):
         # The generator's state advances with each batch, so that equal lines get different samples.
         seed = keras.random.SeedGenerator(options.seed or 0)
-        return Sampling(temperature=options.temperature or 1.0, seed=seed, rules=used)
+        return decoding.Sampling(temperature=options.temperature or 1.0, seed=seed, rules=used)
     if published:
-        return PooledBeamSearch(**published, rules=used)
+        return decoding.PooledBeamSearch(**published, rules=used)
     if options.beam in (None, 1):
-        return GreedySearch(rules=used)
+        return decoding.GreedySearch(rules=used)
     num_results = getattr(options, "n_best", None) or 1
-    return BeamSearch(options.beam, _length_penalty(options), num_results, rules=used)
+    return decoding.BeamSearch(options.beam, _length_penalty(options), num_results, rules=used)
 
 
 def published_search(options: argparse.Namespace, paths: Sequence[Path]) -> dict[str, Any]:
@@ -91,10 +86,10 @@ def translate(
     model: keras.Model,
     sentences: Sequence[str],
     vocabularies: list[Vocabulary],
-    search: Search | None = None,
+    search: decoding.Search | None = None,
     progress: bool = False,
     max_length: int | None = None,
-    call: Callable[..., list[Any]] = translation.translate,
+    call: Callable[..., list[Any]] = decoding.translate,
 ) -> list[Any]:
     """The translations, or the results of `call` instead; the progress bar is written to standard
     error.
