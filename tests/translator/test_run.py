@@ -404,7 +404,7 @@ def test_train_full_disk_or_memory_is_one_line_and_a_bug_a_traceback(
 @pytest.mark.slow
 def test_run_batch_too_small_is_refused_and_long_lines_held_out_need_none(run_of, tmp_path):
     pairs = [("a " * 20, "a")] * 2
-    said = "`max_tokens` must be at least 24, for the longest"
+    said = "`tokens_per_batch` must be at least 24, for the longest"
     with pytest.raises(ValueError, match=said):
         run_of(pairs, pairs, "--tokens", 8, "--out", tmp_path / "out")
     assert not (tmp_path / "out").exists()
