@@ -133,13 +133,12 @@ def test_translation_benchmark_gives_our_peer_batches_that_end_with_their_refere
 def test_translation_benchmark_engines_translate_the_same(script, tmp_path):
     for package in ("ctranslate2", "onnxruntime", "tf2onnx"):
         pytest.importorskip(package)
-    from tfattn.translator.folder import Folder, vocabulary_fingerprints
+    from tfattn.translator.folder import Folder
 
     benchmark = script("trained_translation")
     words = tfattn.data.Vocabulary(["a", "b", "c", "d"])
     folder, served = Folder(tmp_path), tmp_path / "served"
     folder.save_vocabularies([words, words])
-    folder.add_to_record(model=vocabulary_fingerprints([words, words]))
     sizes = {"num_layers": 1, "width": 8, "num_heads": 2, "hidden_dim": 8}
     model = tfattn.Transformer(len(words), **sizes, share_embeddings=True)
     model.build_for_any()
