@@ -161,7 +161,10 @@ def test_run_without_recorded_fingerprints_is_loaded(folder):
     folder.load_model()
 
 
-RECORDS = ['{"run": ["a"', "[]", "3", "", "[" * 100_000]
+RECORDS = [
+    *('{"run": ["a"', "[]", "3", "", "[" * 100_000),
+    *('{"settings": []}', '{"data": 5}', '{"model": "a"}', '{"epochs": "many"}', '{"search": 6}'),
+]
 
 
 def test_record_damaged_is_refused_by_name(tmp_path, capsys):

@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import json
 import os
+import zlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,22 @@ from tfattn import data, decoding
 from tfattn._files import replacing
 from tfattn.training.backup import lock
 from tfattn.translator.corpus import Vocabulary
+
+# The entries of a record that a command reads, with their types.
+_ENTRIES: dict[str, Any] = {
+    "data": str | None,
+    "epochs": int,
+    "model": list,
+    "model_file": str,
+    "search": dict,
+    "sentences": str,
+    "settings": dict,
+}
+# Errors of Keras and of its file formats for a damaged file, or for a missing class.
+_UNREADABLE = (
+    *(EOFError, KeyError, NotImplementedError, OSError, TypeError, ValueError),
+    *(BadZipFile, zlib.error),
+)
 
 
 class Folder:
@@ -57,7 +74,9 @@ class Folder:
             return {}
         with contextlib.suppress(ValueError, RecursionError):
             found = json.loads(self.record.read_text(encoding="utf-8"))
-            if isinstance(found, dict):
+            if isinstance(found, dict) and all(
+                isinstance(found[name], kind) for name, kind in _ENTRIES.items() if name in found
+            ):
                 return found
         raise ValueError(
             f"{self.record} cannot be read. Delete it to continue without checking the settings, "
@@ -109,8 +128,7 @@ class Folder:
         try:
             # Not compiled: an older run has its optimizer, and a PyTorch run that of its backend.
             model = keras.models.load_model(self.model, compile=False)
-        # Errors of Keras and of its file formats for a damaged file, or for a missing class.
-        except (KeyError, NotImplementedError, OSError, TypeError, ValueError, BadZipFile) as error:
+        except _UNREADABLE as error:
             first = (str(error).strip().splitlines() or [""])[0][:200]
             raise ValueError(
                 f"{self.model} cannot be loaded as a model ({type(error).__name__}: {first})"
