@@ -8,12 +8,13 @@ import keras
 from keras import ops
 
 from tfattn import _checks
+from tfattn._factors import LogitFactors
 from tfattn._types import Tensor
+from tfattn.core import products
 from tfattn.core.engine import scope
 from tfattn.core.floats import given_tensor
 from tfattn.layers.calls import CheckedCall
 from tfattn.layers.tables import whole_ids
-from tfattn.models import output
 
 
 class TokenModel(CheckedCall, keras.Model):
@@ -59,8 +60,34 @@ class TokenModel(CheckedCall, keras.Model):
         return None if shared else keras.layers.Dense(size, dtype=self.dtype_policy, name="output")
 
     def logits(self, x: Tensor) -> Tensor:
-        """Scores over the vocabulary V from the decoder's vectors: `(..., width)` to `(..., V)`."""
-        return output.logits(x, self.output_dense, self.decoder.embedding)
+        """Scores over the vocabulary V from the decoder's vectors: `(..., width)` to `(..., V)`.
+
+        In float32, the logits have `LogitFactors`, from which `MaskedCrossentropy` is computed.
+        """
+        dense, embedding = self.output_dense, self.decoder.embedding
+        if dense is None:
+            if embedding.quantization_mode is None:
+                vectors = embedding.embeddings  # (V, width)
+            else:
+                # Lookups dequantize the integers of a quantized matrix.
+                vectors = embedding(ops.arange(embedding.input_dim))
+            vectors, bias = ops.cast(vectors, x.dtype), None
+            scores = products.matmul_shared(x, ops.transpose(vectors))
+        else:
+            flat = dense(ops.reshape(x, (-1, x.shape[-1])))  # a flat product, not a batched product
+            scores = ops.reshape(flat, (*ops.shape(x)[:-1], dense.units))
+        dtypes = {keras.backend.standardize_dtype(tensor.dtype) for tensor in (x, scores)}
+        if not hasattr(scores, "graph") or dtypes != {"float32"}:  # only a graph can skip the logits
+            return scores
+        if dense is not None:
+            # Subclasses and changed layers may compute more than a linear map.
+            is_linear = dense.activation is keras.activations.linear
+            if type(dense) is not keras.layers.Dense or dense.quantization_mode or not is_linear:
+                return scores
+            # `cast` reads the variables here; a later read could follow an optimizer's step.
+            vectors = ops.transpose(ops.cast(dense.kernel, x.dtype))
+            bias = None if dense.bias is None else ops.cast(dense.bias, x.dtype)
+        return LogitFactors(x, vectors, bias).on(scores)
 
     def build_for_any(self) -> None:
         """Builds the model, unless built; compiled steps and searches cannot create weights."""
@@ -135,6 +162,17 @@ class TokenModel(CheckedCall, keras.Model):
             self.build_for_any()
             if all(layer.built for layer in self._flatten_layers()):
                 self.optimizer.build(self.trainable_variables)
+
+
+def vocabulary_sizes(who: str, source: int, target: int | None, shared: bool) -> tuple[int, int]:
+    """Both sizes; the target's defaults to the source's. A shared matrix needs one size."""
+    source = _checks.positive_int(who, "source_vocabulary_size", source)
+    target = source if target is None else target
+    target = _checks.positive_int(who, "target_vocabulary_size", target)
+    if shared and source != target:
+        expected = f"be `source_vocabulary_size`={source} where embeddings are shared"
+        _checks.fail(who, "target_vocabulary_size", expected, target)
+    return source, target
 
 
 def initial_coverage(mask: Tensor) -> Tensor:

@@ -40,8 +40,7 @@ class CausalLM(TokenModel):
     Returns:
         Scores before softmax (logits) of the next token at each position, `(B, T, V)`.
     Raises:
-        ValueError: a size is not a positive int; heads do not divide `width`; `num_heads`,
-            `hidden_dim` or `dropout` other than the block's.
+        ValueError: as `TransformerEncoder`.
     Example:
         >>> model = CausalLM(11, num_layers=1, width=8, num_heads=2, hidden_dim=16)
         >>> tuple(model(np.array([[2, 4, 7]])).shape)
@@ -159,17 +158,8 @@ class CausalLM(TokenModel):
     def step(self, tokens: Any, position: Any, state: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         """Logits of the token after `position`: the step function of `tfattn.decoding`.
 
-        Inside the prompt, the prompt's next token has probability 1.
-
-        Args:
-            tokens: integers `(B, L)`, the begin token and the text so far; tokens after `position`
-                are ignored.
-            position: scalar integer. With caches, `step` must have run for all positions before it.
-            state: from `encode` or the previous step.
-        Returns:
-            logits `(B, V)`, and the state.
-        Raises:
-            ValueError: `tokens` is longer than the `max_length` of `encode`.
+        Inside the prompt, the prompt's next token has probability 1. Arguments, results and errors
+        are those of `Transformer.step`; `tokens` are the begin token and the text so far.
         """
         if "caches" in state:
             x, caches = self.decoder.step(tokens, position, state["caches"])

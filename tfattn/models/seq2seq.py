@@ -14,8 +14,7 @@ from tfattn.layers.recurrent.decoder import RecurrentDecoder
 from tfattn.layers.recurrent.encoder import RecurrentEncoder
 from tfattn.layers.recurrent.recurrence import cell_class, checked_cell, state_sizes
 from tfattn.layers.recurrent.stack import word_embedding
-from tfattn.models import output
-from tfattn.models.base import TokenModel, initial_coverage
+from tfattn.models.base import TokenModel, initial_coverage, vocabulary_sizes
 
 
 @keras.saving.register_keras_serializable("tfattn")
@@ -82,7 +81,7 @@ class BahdanauSeq2Seq(TokenModel):
         super().__init__(**kwargs)
         who = "BahdanauSeq2Seq"
         self.share_embeddings = _checks.boolean(who, "share_embeddings", share_embeddings)
-        self.source_vocabulary_size, self.target_vocabulary_size = output.vocabulary_sizes(
+        self.source_vocabulary_size, self.target_vocabulary_size = vocabulary_sizes(
             who, source_vocabulary_size, target_vocabulary_size, share_embeddings
         )
         self.width = _checks.positive_int(who, "width", width)
@@ -209,15 +208,9 @@ class BahdanauSeq2Seq(TokenModel):
     ) -> tuple[Tensor, dict[str, Any]]:
         """Logits of the token after `position`: the step function of `tfattn.decoding`.
 
-        A step costs the same at every position.
-
-        Args:
-            tokens: integers `(B, L)`, the target so far. Only the token at `position` is read; the
-                state represents the earlier tokens.
-            position: scalar integer.
-            state: from `encode` or the previous step.
-        Returns:
-            logits `(B, V)`, and the state.
+        A step costs the same at every position. Arguments and results are those of
+        `Transformer.step`; of `tokens` only that at `position` is read, since the state represents
+        the earlier tokens.
         """
         x, alignments, hidden = self.decoder(
             ops.take(tokens, position, axis=1)[:, None],

@@ -246,9 +246,7 @@ class TransformerDecoder(_Stack):
         training: whether dropout is active.
     Returns:
         `(B, T, D)`, with the mask of the ids.
-    Raises:
-        ValueError: a size is not a positive int; heads do not divide `width`; `num_heads`,
-            `hidden_dim` or `dropout` other than the block's.
+    Raises: as `TransformerEncoder`.
     Example:
         >>> sizes = {"num_layers": 1, "width": 8, "num_heads": 2, "hidden_dim": 16}
         >>> decoder = TransformerDecoder(vocabulary_size=11, **sizes)
@@ -280,17 +278,10 @@ class TransformerDecoder(_Stack):
     def new_caches(
         self, memory: Any, memory_mask: Any, max_length: int, batch_size: Any = None
     ) -> list[dict[str, Any]]:
-        """The caches of `step`, one per block.
+        """The caches of `step`, one per block: those of `TransformerDecoderBlock.new_cache`, with
+        keys and values as a `Past` of `max_length` positions, no more than the learned ones.
 
-        Args:
-            memory: float `(B, S, Dm)`, or None.   memory_mask: bool `(B, S)`, or None.
-            max_length: positive int L, maximum number of positions.
-            batch_size: int or scalar integer tensor B, only without a memory.
-        Returns:
-            a list of the blocks' caches, see `TransformerDecoderBlock.new_cache`, with keys and
-            values as a `Past`.
-        Raises:
-            ValueError: `max_length` exceeds the learned positions.
+        The memory is `(B, S, Dm)` and its mask `(B, S)`; without a memory, `batch_size` is B.
         """
         if self.max_length is not None and max_length > self.max_length:
             expected = f"be at most {self.max_length}, the number of positions"
@@ -312,8 +303,8 @@ class TransformerDecoder(_Stack):
         """The call for one position, with cached keys and values of earlier positions.
 
         Args:
-            ids: integers `(B, T)`, the target up to `position` and anything after it; T is at most
-                `max_length`.
+            ids: integers `(B, T)`, the target up to `position` and anything after it; no longer
+                than the caches.
             position: scalar integer.
             caches: from `new_caches` or the previous step; a `Past` may have only the positions up
                 to `position`.
@@ -321,8 +312,6 @@ class TransformerDecoder(_Stack):
             return_attention_scores: whether to return the last block's weights over the memory too.
         Returns:
             `(B, 1, D)`, and the caches; on request also the weights `(B, H, 1, S)`.
-        Raises:
-            ValueError: `ids` is longer than the caches.
         """
         position = ops.cast(position, "int32")
         caches = [_with_tensors(cache) for cache in caches]

@@ -10,8 +10,7 @@ from tfattn._types import Shape
 from tfattn.layers.configs import LayerTemplate, checked_layer, part_seed
 from tfattn.layers.masks import padding_mask
 from tfattn.layers.transformer.block import TransformerBlock
-from tfattn.models import output
-from tfattn.models.base import TokenModel, initial_coverage
+from tfattn.models.base import TokenModel, initial_coverage, vocabulary_sizes
 from tfattn.models.stacks import TransformerDecoder, TransformerEncoder, token_embedding
 
 
@@ -41,9 +40,7 @@ class Transformer(TokenModel):
     Returns:
         Scores before softmax (logits) over the target vocabulary, `(B, T, target_vocabulary_size)`.
     Raises:
-        ValueError: a size is not a positive int; heads do not divide `width`; `num_heads`,
-            `hidden_dim` or `dropout` other than the block's; shared embeddings with vocabularies of
-            two sizes.
+        ValueError: as `TransformerEncoder`; shared embeddings with vocabularies of two sizes.
     Example:
         >>> model = Transformer(11, 13, num_layers=1, width=8, num_heads=2, hidden_dim=16)
         >>> source = np.array([[3, 5, 0]])
@@ -84,7 +81,7 @@ class Transformer(TokenModel):
         super().__init__(**kwargs)
         who = "Transformer"
         self.share_embeddings = _checks.boolean(who, "share_embeddings", share_embeddings)
-        self.source_vocabulary_size, self.target_vocabulary_size = output.vocabulary_sizes(
+        self.source_vocabulary_size, self.target_vocabulary_size = vocabulary_sizes(
             who, source_vocabulary_size, target_vocabulary_size, share_embeddings
         )
         self.width = _checks.positive_int(who, "width", width)
