@@ -10,10 +10,8 @@ from tfattn import _checks
 
 def constructor_arguments(instance: object) -> list[str]:
     """The arguments of the object's constructor that are its attributes, including those that the
-    constructor passes on, as `*arguments` or `**options`, to classes other than Keras's.
-
-    Raises:
-        ValueError: an argument is not kept, and no `get_config` of its class or a subclass adds it.
+    constructor passes on, as `*arguments` or `**options`, to classes other than Keras's. Raises for
+    one that is not kept, unless a `get_config` of its class or a subclass adds it.
     """
     names, added = [], False
     for base in type(instance).__mro__[:-1]:  # without `object`

@@ -16,21 +16,11 @@ class LogitFactors:
     the result of an operation on the logits has none. A loss that finds factors computes from them
     and sets `are_used`; metrics then use them too. Only logits of a TensorFlow graph have factors:
     a graph does not compute logits that no other operation reads.
-
-        return LogitFactors(tokens, vectors).on(logits)     # the model
-        factors = LogitFactors.of(logits)                   # the loss and the metric; or None
-        factors.are_used = True                             # the loss, if it uses the factors
-
-    Attributes:
-        tokens: `(..., W)`.
-        vectors: `(V, W)`.
-        bias: `(V,)`, or None.
-        are_used: whether a loss was computed from the factors.
     """
 
-    tokens: Tensor
-    vectors: Tensor
-    bias: Tensor | None = None
+    tokens: Tensor  # (..., W)
+    vectors: Tensor  # (V, W)
+    bias: Tensor | None = None  # (V,)
     are_used: bool = dataclasses.field(default=False, init=False)
 
     @staticmethod

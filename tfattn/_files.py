@@ -15,21 +15,6 @@ def replacing(filepath: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
     and folders through `convert.folders.atomic_folder`. The temporary path is in the folder of
     `filepath`, since a file cannot be moved atomically to another disk, and has the same extension,
     from which Keras infers the format.
-
-    Args:
-        filepath: the file to write, in an existing folder.
-    Returns:
-        A context manager that yields a `pathlib.Path`.
-    Raises:
-        FileNotFoundError: the folder does not exist, or nothing was written.
-        IsADirectoryError: `filepath` is a folder.
-    Example:
-        >>> import pathlib, tempfile
-        >>> path = pathlib.Path(tempfile.mkdtemp(), "notes.txt")
-        >>> with replacing(path) as unfinished:
-        ...     _ = unfinished.write_text("whole")
-        >>> path.read_text()
-        'whole'
     """
     filepath = pathlib.Path(os.path.realpath(filepath))  # a link's target, not the link
     if filepath.is_dir():

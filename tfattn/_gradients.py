@@ -14,9 +14,6 @@ def custom_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
 
     TensorFlow's registry holds a custom gradient until the process ends, and so the graph and all
     its constants: a program that builds many models would run out of memory.
-
-    Args:
-        function: from tensors to (outputs, gradient function), as for `keras.ops.custom_gradient`.
     """
     differentiated = ops.custom_gradient(function)
     if keras.backend.backend() != "tensorflow":

@@ -5,15 +5,7 @@ from types import ModuleType
 
 
 def find(module: str, extra: str, who: str) -> ModuleType:
-    """The module of that name.
-
-    Args:
-        module: name to import.
-        extra: the extra of this package that installs it.
-        who: the function or class that needs it.
-    Raises:
-        ImportError: it is not installed; the message has the command that installs it.
-    """
+    """The module of that name; the error of a missing one tells `who` needs which `extra`."""
     try:
         return importlib.import_module(module)
     except ImportError as error:

@@ -44,13 +44,7 @@ def zero_nonfinite_padding(tokens: Any, mask: Any) -> Any:
 
 def mask_nonfinite(*tokens: Any) -> tuple[Any, ...]:
     """Zeros in place of keys and values that are not finite, which would make the gradients of a
-    layer's projections NaN.
-
-    Args:
-        tokens: `(B, S, D)` or `(B, G, S, D)`.
-    Returns:
-        The tokens, with zeros where any of them is not finite, and the bool `kept` for
-        `restore_nan`; None if `known_finite`.
+    layer's projections NaN; last, for `restore_nan`, the bool `kept`, or None if `known_finite`.
     """
     if known_finite(*tokens):
         return *tokens, None
@@ -78,12 +72,8 @@ class Guarded(NamedTuple):
 
 
 def guard(query: Any, key: Any, value: Any, attends_to: Callable[[Any], Any]) -> Guarded:
-    """Rule 2.
-
-    Args:
-        query: `(B, T, D)` or `(B, H, T, D)`.   key, value: `(B, S, ...)` or `(B, G, S, ...)`.
-        attends_to: function of bool `(B, S, 1)` or `(B, H, S, 1)`, the tokens that are finite, to
-            bool `(..., T or 1, 1)`: the queries that may see one of the others.
+    """Rule 2; `attends_to` is a function of bool `(B, S, 1)` or `(B, H, S, 1)`, the tokens that are
+    finite, to bool `(..., T or 1, 1)`: the queries that may see one of the others.
     """
     kept = ops.logical_and(_finite(key), _finite(value))  # (B, S, 1) or (B, G, S, 1)
     nan_queries = attends_to(products.repeat_heads(kept, query))

@@ -12,14 +12,8 @@ from tfattn._types import Tensor
 
 
 def matmul(left: Tensor, right: Tensor) -> Tensor:
-    """left · right, where `left` may have more heads than `right`.
-
-    Args:
-        left: `(..., T, X)`, with heads `(B, H, T, X)`.
-        right: `(..., X, Y)`, with heads `(B, G, X, Y)`; G divides H, and head h of `left` is
-            multiplied by head h // (H // G).
-    Returns:
-        `(..., T, Y)`.
+    """left `(..., T, X)` · right `(..., X, Y)`; of H heads and G, which divides H, head h of `left`
+    is multiplied by head h // (H // G) of `right`.
     """
     heads, groups = left.shape[1], right.shape[1]
     if heads == groups or len(left.shape) != 4:

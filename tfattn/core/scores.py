@@ -65,11 +65,8 @@ scaled_dot_product.facts = dot_product.facts._replace(is_scaled=True)  # type: i
 def additive(query: Tensor, key: Tensor, weight: Tensor) -> Tensor:
     """weight · tanh(query + key) (Bahdanau, Cho, Bengio 2015, arXiv:1409.0473, appendix A.1.2).
 
-    Args:
-        query: `(..., T, U)`, already projected.   key: `(..., S, U)`, already projected.
-        weight: `(U, 1)`, or `(H, U, 1)` with one column per head.
-    Returns:
-        Scores `(..., T, S)`.
+    Query `(..., T, U)` and key `(..., S, U)` are already projected; the weight is `(U, 1)`, or
+    `(H, U, 1)` with one column per head.
     """
     left, right, shape = _broadcast_pairs(query, key)
     hidden = ops.tanh(left + right)  # (N, T, S, U)
@@ -89,11 +86,6 @@ def log_kernel(kernel: Callable[[Tensor], Tensor]) -> Callable[[Tensor, Tensor],
 
     The differences are computed pair by pair. |q|² − 2 q·k + |k|² is faster for wide keys, but
     loses every digit for points far from the origin, as regression data often has.
-
-    Args:
-        kernel: function from squared distances to log weights, see `tfattn.kernels`.
-    Returns:
-        Function of query `(..., T, D)` and key `(..., S, D)` to scores `(..., T, S)`.
     """
 
     def log_weights(query: Tensor, key: Tensor) -> Tensor:
@@ -109,11 +101,6 @@ def soft_capped(score: Callable[..., Tensor], cap: float) -> Callable[..., Tenso
     """cap · tanh(score / cap), between −cap and cap (Gemma Team 2024, arXiv:2408.00118, section 2).
 
     A score of −inf, which hides a key, stays.
-
-    Args:
-        score: a score function.   cap: positive number.
-    Returns:
-        Function of query, key and the score's parameters to scores `(..., T, S)`.
     """
     facts = facts_of(score)
 

@@ -59,10 +59,8 @@ def run(
     bias: Bias | None,
     recompute: Callable[..., Tensor],
 ) -> Tensor:
-    """Output `(B, H, T, Dv)`, from operands guarded by `core.guard`.
-
-    Args:
-        recompute: function of query, key and value to the same output, differentiable twice.
+    """Output `(B, H, T, Dv)`, from operands guarded by `core.guard`; `recompute` computes the same
+    from query, key and value, and is differentiable twice.
     """
     scale = query.shape[-1] ** -0.5 if facts_of(score).is_scaled else 1.0
     options: dict[str, Any] = {"is_causal": mask is not None, "scale": scale}

@@ -90,11 +90,8 @@ def of_format(format: str) -> "_Scope":
 
 @contextlib.contextmanager
 def export(format: str) -> Iterator[None]:
-    """`of_format`, for models of this package.
-
-    Raises:
-        ValueError: one of Keras's exporters failed on PyTorch, as many do; with its error as the
-            cause.
+    """`of_format`, for models of this package; explains the errors of Keras's exporters on PyTorch,
+    where many fail.
     """
     with of_format(format):
         try:

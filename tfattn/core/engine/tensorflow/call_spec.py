@@ -55,10 +55,8 @@ class CallSpec(NamedTuple):
         block: Block,
         heads_together: bool,
     ) -> tuple["CallSpec", list[tf.Tensor]]:
-        """The spec, and the tensors: first the differentiable, then the other tensors.
-
-        Args:
-            rank: the rank of the user's operands; the operands of `call` have heads.
+        """The spec, and the tensors: first the differentiable, then the other tensors. `rank` is
+        that of the user's operands; the operands of `call` have heads.
         """
         bias_parameters = () if call.bias is None else call.bias.parameters()
         bias_arrays, bias = trees.flatten(call.bias)
