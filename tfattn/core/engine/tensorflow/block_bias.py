@@ -21,7 +21,7 @@ from tfattn.core.engine.tensorflow.tiling import Tiling
 
 class _BlockBias:
     tiling: Tiling
-    added: Callable[..., tf.Tensor]
+    of_block: Callable[..., tf.Tensor]  # the bias, broadcastable to (c, H, t, s)
     add_gradient: Callable[..., Any]
 
     def scores(
@@ -33,7 +33,8 @@ class _BlockBias:
         shift: tf.Tensor | None = None,
     ) -> tf.Tensor:
         """The scores of the block (m, i, j) plus their bias, less `shift` for each query."""
-        scores = self.added(score.scores(self.tiling, query, key), *place)
+        scores = self.tiling.by_head(score.scores(self.tiling, query, key))
+        scores = self.tiling.by_group(scores + tf.cast(self.of_block(*place), scores.dtype))
         return scores if shift is None else scores - shift
 
     def vjp(
@@ -59,14 +60,8 @@ class AnyBias(_BlockBias):
         self.parameters = list(parameters)
         self.tiling = tiling
 
-    def added(self, scores: tf.Tensor, m: Size, i: Size, j: Size) -> tf.Tensor:
-        """The scores of a block plus their bias."""
-        bias = self._on(scores.dtype, m, i, j)
-        return self.tiling.by_group(self.tiling.by_head(scores) + bias)
-
-    def _on(self, dtype: tf.DType, *place: Size) -> tf.Tensor:
-        bias = self.bias.on(self.tiling.grid(*place), *self.parameters)
-        return pairs.with_heads(tf.cast(bias, dtype), 4)  # broadcastable to (c, H, t, s)
+    def of_block(self, m: Size, i: Size, j: Size) -> tf.Tensor:
+        return pairs.with_heads(self.bias.on(self.tiling.grid(m, i, j), *self.parameters), 4)
 
     @property
     def _learned(self) -> list[tf.Tensor]:
@@ -86,7 +81,8 @@ class AnyBias(_BlockBias):
         grad_scores = self.tiling.by_head(grad_scores)
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(self._learned)
-            scores = tf.zeros_like(grad_scores) + self._on(grad_scores.dtype, m, i, j)
+            bias = tf.cast(self.of_block(m, i, j), grad_scores.dtype)
+            scores = tf.zeros_like(grad_scores) + bias
         return self._plus(sums, tape, scores, grad_scores)
 
     def _plus(
@@ -115,11 +111,10 @@ class FactoredBias(AnyBias):
         self.diagonals = _kept_diagonals(bias, tiling)
         self.kept = self._matrices()
 
-    def added(self, scores: tf.Tensor, m: Size, i: Size, j: Size) -> tf.Tensor:
+    def of_block(self, m: Size, i: Size, j: Size) -> tf.Tensor:
         if not self.diagonals:
-            return super().added(scores, m, i, j)
-        bias = tf.cast(self.kept[self._place(m, i, j)], scores.dtype)
-        return self.tiling.by_group(self.tiling.by_head(scores) + bias)
+            return super().of_block(m, i, j)
+        return self.kept[self._place(m, i, j)]
 
     def _matrices(self) -> Any:
         """The biases of the blocks along `diagonals`, `(diagonals · steps, H or 1, t, s)`."""
@@ -265,12 +260,9 @@ class ArrayBias(_BlockBias):
         known = zip(tf.unstack(tf.shape(bias)), bias.shape, wanted, strict=True)
         return _broadcast(bias, [full if static is None else now for now, static, full in known])
 
-    def added(self, scores: tf.Tensor, m: Size, i: Size, j: Size) -> tf.Tensor:
-        """The scores of a block plus their bias."""
+    def of_block(self, m: Size, i: Size, j: Size) -> tf.Tensor:
         grid = self.tiling.grid(m, i, j)
-        bias = grid.columns_of(grid.rows_of(grid.batch_of(self.bias), 2), 3)
-        by_head = self.tiling.by_head(scores)  # (c, H, t, s)
-        return self.tiling.by_group(by_head + tf.cast(bias, scores.dtype))
+        return grid.columns_of(grid.rows_of(grid.batch_of(self.bias), 2), 3)
 
     def zeros(self, dtype: tf.DType) -> tf.TensorArray:
         """Blocks of a zero gradient, to which `add_gradient` adds."""

@@ -6,6 +6,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfattn import _checks
+from tfattn._types import Size
 from tfattn.core import biases
 from tfattn.core.call import AttentionCall
 from tfattn.core.engine import devices
@@ -13,8 +15,8 @@ from tfattn.core.engine.tensorflow.block_bias import ArrayBias
 from tfattn.core.engine.tensorflow.block_dropout import BlockDropout
 from tfattn.core.engine.tensorflow.call_spec import CallSpec
 from tfattn.core.engine.tensorflow.differentiation import Differentiated, compiled
-from tfattn.core.engine.tensorflow.lengths import check_lengths
-from tfattn.core.engine.tensorflow.loops import Block, in_xla_context
+from tfattn.core.engine.tensorflow.loops import Block, in_xla_context, size
+from tfattn.core.masks import Grid, Mask
 from tfattn.core.scores import facts_of
 
 
@@ -30,13 +32,10 @@ def run(
     differently: where they are equal, the slope of the score multiplies the rounding error. At the
     edge of a kernel's support the slope is unbounded, and the dense path is more exact.
 
-    Args:
-        dropout: the result of `drawn` for the call.
-        block: `(t, s)`, the queries and keys of a block, in place of the measured sizes.
-        shared: whether all calls of one kind and shape use the same functions, traced once. For
-            graphs that hold both paths, where tracing a path that may never run would cost a second
-            for each layer. Custom scores and masks are not shared, nor are scores built for
-            each layer, such as a kernel's.
+    If `shared`, all calls of one kind and shape use the same functions, traced once: for graphs
+    that hold both paths, where tracing a path that may never run would cost a second for each
+    layer. Custom scores and masks are not shared, nor are scores built for each layer, such as a
+    kernel's.
     """
     given = call.query, call.key, call.value
     dtypes = [keras.backend.standardize_dtype(x.dtype) for x in given]
@@ -47,7 +46,7 @@ def run(
         query, key, value = (x[:, None] for x in (query, key, value))  # (B, 1, T, D)
     heads_together, bias = False, call.bias
     if call.mask is not None:
-        pair = check_lengths(call.mask, query, key)
+        pair = _check_lengths(call.mask, query, key)
         heads_together = pair.shape.rank is None or (pair.shape.rank == 4 and pair.shape[1] != 1)
     if bias is not None:
         heads_together = heads_together or (bias.differs_by_head and not bias.splits_by_head)
@@ -63,6 +62,45 @@ def run(
     if not call.return_log_sum_exp:
         return output
     return output, tf.cast(sums[0][..., 0], keras.backend.result_type(*dtypes[:2], "float32"))
+
+
+def _check_lengths(mask: Mask, query: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
+    """The mask on one pair of each row of the batch, after a check of the lengths of its arrays: a
+    block would silently cut its rows out of an array that is too short or too long. A length
+    unknown until run time is asserted in the graph.
+    """
+    batch, queries, keys = size(query, 0), size(query, 2), size(key, 2)
+    return tf.convert_to_tensor(mask.on(_OnePair(queries, keys, 0, 0, 1, 1, 0, batch)))
+
+
+class _OnePair(Grid):
+    def batch_of(self, tensor: tf.Tensor) -> tf.Tensor:
+        self._check(tensor, 0, self.batch)
+        return tensor
+
+    def rows_of(self, tensor: tf.Tensor, axis: int) -> tf.Tensor:
+        return self._first(tensor, axis, self.num_queries)
+
+    def columns_of(self, tensor: tf.Tensor, axis: int) -> tf.Tensor:
+        return self._first(tensor, axis, self.num_keys)
+
+    def _first(self, tensor: tf.Tensor, axis: int, wanted: Size) -> tf.Tensor:
+        axis %= len(tensor.shape)
+        self._check(tensor, axis, wanted)
+        sizes = [-1] * len(tensor.shape)
+        sizes[axis] = tf.minimum(1, size(tensor, axis))
+        return tf.slice(tensor, [0] * len(sizes), sizes)
+
+    def _check(self, tensor: tf.Tensor, axis: int, wanted: Size | None) -> None:
+        length = size(tensor, axis)
+        if isinstance(length, int) and isinstance(wanted, int):
+            if length not in (1, wanted):
+                expected = f"have the length {wanted} or 1 on axis {axis}"
+                _checks.fail("attend", "mask", expected, tuple(tensor.shape))
+        elif length is not wanted:
+            fits = tf.equal(length, wanted) | tf.equal(length, 1)
+            message = ["attend: a mask must have the length", wanted, "or 1. Received:", length]
+            tf.debugging.Assert(fits, message)
 
 
 def _stays_in_bfloat16(call: AttentionCall) -> bool:
