@@ -11,7 +11,6 @@ from tfattn import attend, masks
 from tfattn.core.engine.tensorflow import block_scores
 from tfattn.core.engine.tensorflow.tiling import Tiling
 from tfattn.core.engine.tensorflow.visible_keys import VisibleKeys
-from tfattn.core.masks import hooks
 
 pytestmark = pytest.mark.tensorflow
 
@@ -152,8 +151,8 @@ def test_relative_masks_are_those_by_distance_alone():
         mask = mask_of(name, 1)
         if mask is not None:
             wanted = ("causal", "window", "causal & window", "~window", "~causal")
-            assert hooks.is_relative(mask) == (name in wanted)
-    assert not hooks.is_relative(masks.prefix(3) | masks.causal())
+            assert mask.is_relative == (name in wanted)
+    assert not (masks.prefix(3) | masks.causal()).is_relative
 
 
 @pytest.mark.slow

@@ -3,10 +3,6 @@
 Masks joined at random, in any rectangle: `test_properties.py`.
 """
 
-import ast
-import inspect
-import pathlib
-
 import keras
 import numpy as np
 import pytest
@@ -17,7 +13,7 @@ from tests.helpers.properties import check_hooks, covered
 from tests.helpers.tensors import as_tensor, tf
 from tfattn import biases, masks
 from tfattn.core import trees
-from tfattn.core.masks import hooks
+from tfattn.core.masks import base, ranges
 
 B, H, T, S = 2, 3, 5, 7
 
@@ -206,12 +202,12 @@ def test_mask_seen_keys_are_exact_for_any_lengths(convert):
         for queries, keys in ((5, 7), (7, 5), (3, 11), (1, 7), (6, 6), (2, 1)):
             seen = spread(dense(mask, queries, keys), queries, keys)
             lengths = convert(queries), convert(keys)
-            some = hooks.seen_keys(mask, *lengths)
+            some = mask.seen_keys(*lengths)
             some = np.ones((1, 1), bool) if some is None else some
             some = np.broadcast_to(some, (B, keys))
             np.testing.assert_array_equal(some, seen.any(axis=(1, 2)), err_msg=name)
         for queries, keys in ((0, 0), (0, 3), (3, 0)):
-            told = hooks.seen_keys(mask, queries, keys)
+            told = mask.seen_keys(queries, keys)
             assert told is None or told.shape[1] == keys
 
 
@@ -223,41 +219,41 @@ def test_mask_seen_keys_of_long_matrix_are_taken_a_few_rows_at_a_time(monkeypatc
             asked.append(grid.queries * grid.keys)
             return super().on(grid)
 
-    monkeypatch.setattr(hooks, "_PAIRS", 20)
+    monkeypatch.setattr(base, "_PAIRS", 20)
     mask = masks.causal() & Noted()
     seen = dense(mask, 11, 7).any(axis=0)
-    np.testing.assert_array_equal(hooks.seen_keys(mask, 11, 7), seen[None])
+    np.testing.assert_array_equal(mask.seen_keys(11, 7), seen[None])
     assert not seen.all() and max(asked[1:]) <= 20
 
 
 def test_mask_seen_keys_without_hidden_key_are_not_computed():
     packed = masks.segments(PACKED)
     for mask in (masks.causal(), masks.window(2), masks.causal() & masks.window(2)):
-        assert hooks.seen_keys(mask, S, S) is None
-    assert hooks.seen_keys(masks.causal(), T, S) is None
-    assert hooks.seen_keys(packed, 5, 5) is hooks.seen_keys(masks.causal() & packed, 5, 5) is None
+        assert mask.seen_keys(S, S) is None
+    assert masks.causal().seen_keys(T, S) is None
+    assert packed.seen_keys(5, 5) is (masks.causal() & packed).seen_keys(5, 5) is None
 
 
 def test_mask_seen_keys_of_causal_padding_are_those_of_padding_alone(monkeypatch):
-    monkeypatch.setattr(hooks, "seen_by_pairs", None)  # which would take T × S pairs
+    monkeypatch.setattr(masks.Mask, "seen_keys", None)  # which would take T × S pairs
     padding = masks.padding([3, 0])
     for mask in (masks.causal() & padding, padding & (masks.segments(PACKED) & masks.causal())):
-        np.testing.assert_array_equal(hooks.seen_keys(mask, 5, 5), hooks.seen_keys(padding, 5, 5))
+        np.testing.assert_array_equal(mask.seen_keys(5, 5), padding.seen_keys(5, 5))
 
 
 def test_segments_seen_keys_leave_out_other_segments():
     mask = masks.segments([[3, 5, 5]], [[1, 3, 4, 5, 7]])
-    np.testing.assert_array_equal(hooks.seen_keys(mask, 3, 5), [[False, True, False, True, False]])
+    np.testing.assert_array_equal(mask.seen_keys(3, 5), [[False, True, False, True, False]])
 
 
 def test_mask_hooks_skip_what_they_can():
     grid = masks.Grid(T, S, 1, 0, 2, S)  # the queries at positions 3 and 4
     local = masks.causal() & masks.window(2)
-    assert hooks.key_bounds(local, grid) == (2, 5) and hooks.max_keys(local, grid) == 3
-    assert hooks.full_bounds(masks.causal(), grid) == (0, 4)
-    assert hooks.is_relative(~local) and not hooks.is_relative(local | masks.prefix(1))
+    assert ranges.key_bounds(local, grid) == (2, 5) and ranges.max_keys(local, grid) == 3
+    assert ranges.full_bounds(masks.causal(), grid) == (0, 4)
+    assert (~local).is_relative and not (local | masks.prefix(1)).is_relative
     # padding tells by tensors alone: the window's ints are left
-    assert hooks.max_keys(masks.padding([3, 0]) & masks.window(2), grid) == 4
+    assert ranges.max_keys(masks.padding([3, 0]) & masks.window(2), grid) == 4
 
 
 class Second(masks.causal):
@@ -285,42 +281,18 @@ def test_mask_hook_of_an_older_on_is_not_called():
         (Bounded(), (0, 5), (0, 0), 5),
         (Named(), (0, 5), (0, 4), 5),
     ):
-        assert hooks.key_bounds(mask, grid) == bounds
-        assert hooks.full_bounds(mask, grid) == full
-        assert hooks.max_keys(mask, grid) == most
-        assert hooks.is_relative(mask) == hooks.is_relative(~mask) == isinstance(mask, Named)
-        assert hooks.key_bounds(mask & masks.window(S), grid) == bounds
+        assert ranges.key_bounds(mask, grid) == bounds
+        assert ranges.full_bounds(mask, grid) == full
+        assert ranges.max_keys(mask, grid) == most
+        assert mask.is_relative == (~mask).is_relative == isinstance(mask, Named)
+        assert ranges.key_bounds(mask & masks.window(S), grid) == bounds
 
     class Few(masks.padding):
         def on(self, grid):
             return super().on(grid) & (grid.query_rows() > 0)
 
     # Not by the older hook, which takes a length of 3 for the first query too.
-    np.testing.assert_array_equal(hooks.seen_keys(Few([3, 0]), 1, S), np.zeros((2, S), bool))
-
-
-HOOKS = hooks.__all__
-
-
-def asked_of(source):
-    """The calls of hooks in the source, except through `hooks` and `super()`."""
-    return [
-        ast.unparse(node)
-        for node in ast.walk(ast.parse(source))
-        if isinstance(node, ast.Attribute)
-        and node.attr in HOOKS
-        and ast.unparse(node.value) not in ("hooks", "super()")
-    ]
-
-
-@pytest.mark.slow
-def test_mask_hooks_are_called_through_the_hooks_module_only():
-    root = pathlib.Path(tfattn.__file__).parent
-    sources = [path for path in root.rglob("*.py") if path.name != "hooks.py"]
-    assert {path.name: asked for path in sources if (asked := asked_of(path.read_text()))} == {}
-    assert asked_of("hooks.key_bounds(mask, grid), mask.key_bounds(grid)") == ["mask.key_bounds"]
-    assert asked_of(inspect.getsource(hooks))  # the reader finds those that are there
-    assert all(hasattr(masks.Mask, hook) for hook in HOOKS)
+    np.testing.assert_array_equal(Few([3, 0]).seen_keys(1, S), np.zeros((2, S), bool))
 
 
 @pytest.mark.slow
@@ -427,8 +399,8 @@ def test_mask_with_an_offset_sees_what_it_sees_in_the_square():
             grid = masks.Grid.whole(2, S, offset=offset)
             rows = square[position : position + 2]
             np.testing.assert_array_equal(np.broadcast_to(mask.on(grid), (2, S)), rows)
-            assert not rows[:, ~covered(hooks.key_bounds(mask, grid), S)].any()
-            assert rows[:, covered(hooks.full_bounds(mask, grid), S)].all()
+            assert not rows[:, ~covered(ranges.key_bounds(mask, grid), S)].any()
+            assert rows[:, covered(ranges.full_bounds(mask, grid), S)].all()
 
 
 def test_grid_positions_begin_at_the_offset():

@@ -19,7 +19,7 @@ from tests.helpers.tensors import BACKEND, as_tensor, both_ways, numpy
 from tfattn import biases, masks, normalizers
 from tfattn.core import kernels, trees
 from tfattn.core import scores as score_functions
-from tfattn.core.masks import hooks
+from tfattn.core.masks import ranges
 
 Choose = Callable[[Sequence], Any]
 
@@ -195,18 +195,18 @@ def check_hooks(mask: Any, seen: np.ndarray, start: int, queries: int, columns: 
     """The hooks of a mask with these visible pairs `(..., T, S)`, on some of its queries."""
     (batch, *_, num_queries, num_keys), here = seen.shape, seen[..., start : start + queries, :]
     grid = masks.Grid(num_queries, num_keys, start, 0, queries, num_keys)
-    assert not here[..., ~covered(hooks.key_bounds(mask, grid), num_keys)].any()
-    assert here[..., covered(hooks.full_bounds(mask, grid), num_keys)].all()
-    assert here.any(axis=-2).sum(-1).max() <= hooks.max_keys(mask, grid) <= num_keys
-    blocks = hooks.seen_blocks(mask, grid, columns)
+    assert not here[..., ~covered(ranges.key_bounds(mask, grid), num_keys)].any()
+    assert here[..., covered(ranges.full_bounds(mask, grid), num_keys)].all()
+    assert here.any(axis=-2).sum(-1).max() <= ranges.max_keys(mask, grid) <= num_keys
+    blocks = mask.seen_blocks(grid, columns)
     if blocks is not None:
         assert blocks.shape == (-(-num_keys // columns),)
         assert not here[..., ~np.repeat(numpy(blocks), columns)[:num_keys]].any()
     axes = tuple(range(1, seen.ndim - 1))  # the queries of a row and its heads
-    some = hooks.seen_keys(mask, num_queries, num_keys)
+    some = mask.seen_keys(num_queries, num_keys)
     some = np.ones((1, 1), bool) if some is None else numpy(some)
     np.testing.assert_array_equal(np.broadcast_to(some, (batch, num_keys)), seen.any(axis=axes))
-    if hooks.is_relative(mask):
+    if mask.is_relative:
         beyond = masks.Grid(num_queries, num_keys, 0, 0, num_queries + 3, num_keys + 3)
         beyond = numpy(mask.on(beyond))
         np.testing.assert_array_equal(beyond[1:, 1:], beyond[:-1, :-1])

@@ -12,7 +12,6 @@ from tfattn.core.call import AttentionCall
 from tfattn.core.engine import dispatch
 from tfattn.core.floats import given_floats
 from tfattn.core.guard import zero_hidden
-from tfattn.core.masks import hooks
 from tfattn.core.scores import facts_of, scaled_dot_product
 
 
@@ -123,7 +122,7 @@ def attend(
     seen = None
     if mask is not None:
         lengths = symbolic.shape_of(query)[-2], symbolic.shape_of(key)[-2]
-        seen = hooks.seen_keys(mask, *lengths)
+        seen = mask.seen_keys(*lengths)
     if seen is not None:
         value, key = zero_hidden(value, seen), zero_hidden(key, seen)
     if normalizer is not None and return_log_sum_exp:

@@ -1,6 +1,8 @@
 """The base of masks and biases: functions that are evaluated on any rectangle of the pairs."""
 
+import itertools
 import math
+import operator
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, TypeVar
 
@@ -20,6 +22,20 @@ class GridFunction:
     names or a `get_config`.
     """
 
+    # Attributes that describe the `on` of their class, such as bounds of a mask.
+    _hooks: tuple[str, ...] = ()
+
+    def __init_subclass__(cls, **options: Any):
+        """Gives a subclass that defines `on` alone the default hooks, since those of the `on` that
+        it replaced may be wrong for it.
+        """
+        super().__init_subclass__(**options)
+        root = next(base for base in cls.__mro__ if "_hooks" in vars(base))
+        for name in cls._hooks:
+            first = next(base for base in cls.__mro__ if "on" in vars(base) or name in vars(base))
+            if name not in vars(first):
+                setattr(cls, name, vars(root)[name])
+
     def check(self, who: str, argument: str, shape: Sequence[int | None]) -> None:
         """Raises where the object's arrays do not fit scores of that static shape, `(B, T, S)` or
         `(B, H, T, S)`.
@@ -32,8 +48,12 @@ class GridFunction:
 
         The method applies to its own class and to no subclass. An object whose class defines none
         is not flattened: its results are the same, but a function traced for it is not shared.
+        Classes of this package that define none have this one.
         """
-        raise NotImplementedError
+        values = [getattr(self, name) for name in constructor_arguments(self)]
+        inside = [ops.is_tensor(value) or isinstance(value, GridFunction) for value in values]
+        children = tuple(itertools.compress(values, inside))
+        return children, tuple(itertools.compress(values, map(operator.not_, inside)))
 
     @classmethod
     def unflatten(
@@ -47,11 +67,7 @@ class GridFunction:
         return cls(*children, *static)
 
     def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments as JSON types, from attributes of the same names.
-
-        Raises:
-            ValueError: an argument is not kept as an attribute of its name.
-        """
+        """The constructor's arguments as JSON types, from attributes of the same names."""
         return {name: _plain(getattr(self, name)) for name in constructor_arguments(self)}
 
     @classmethod
@@ -91,9 +107,13 @@ Class = TypeVar("Class", bound=type[GridFunction])
 
 
 def registered_in(module: str) -> Callable[[Class], Class]:
-    """Class decorator: saved files name the class `tfattn>module.<class name>`."""
+    """Class decorator: saved files name the class `tfattn>module.<class name>`. Its constructor's
+    arguments are all that its objects hold.
+    """
 
     def registered(cls: Class) -> Class:
+        if "flatten" not in vars(cls):
+            cls.flatten = GridFunction.flatten  # type: ignore[method-assign]
         return keras.saving.register_keras_serializable("tfattn", f"{module}.{cls.__name__}")(cls)
 
     return registered

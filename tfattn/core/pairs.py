@@ -73,16 +73,6 @@ def checked_int(who: str, argument: str, value: Any) -> Tensor:
     return ops.cast(value, "int32")
 
 
-def checked_bias(who: str, bias: Any, scores_shape: Shape) -> Tensor:
-    """`bias` as a tensor, if it holds numbers and broadcasts to scores of that static shape."""
-    bias = given_tensor(who, "bias", bias, SHAPES[len(scores_shape)])
-    if keras.backend.standardize_dtype(bias.dtype) == "bool":
-        expected = "hold numbers that are added to the scores (a bool is a mask)"
-        _checks.fail(who, "bias", expected, "bool")
-    check_shape(who, "bias", bias.shape, scores_shape)
-    return bias
-
-
 def check_shape(who: str, argument: str, shape: Shape, scores_shape: Shape) -> None:
     """Raises unless a mask or bias of that static shape broadcasts to scores of `scores_shape`."""
     letters = SHAPES[len(scores_shape)]

@@ -1,7 +1,5 @@
 """A penalty that grows with distance, steeper in some heads than in others."""
 
-from collections.abc import Hashable
-
 from keras import ops
 
 from tfattn import _checks
@@ -83,6 +81,3 @@ class alibi(Bias):
         exponents = [8 * h / power for h in range(1, power + 1)]
         exponents += [4 * (2 * j + 1) / power for j in range(self.num_heads - power)]
         return [2.0**-exponent for exponent in exponents]
-
-    def flatten(self) -> tuple[tuple[Tensor, ...], Hashable]:
-        return (), (self.num_heads,)

@@ -60,13 +60,7 @@ class Bias(GridFunction):
     splits_by_head: bool = False
     is_of_distance: bool = False
 
-    def __init_subclass__(cls, **options: Any):
-        super().__init_subclass__(**options)
-        # These attributes describe the `on` of their class. Another `on` gets the defaults.
-        for name in ("has_factors", "is_of_distance", "splits_by_head"):
-            first = next(base for base in cls.__mro__ if "on" in vars(base) or name in vars(base))
-            if name not in vars(first):
-                setattr(cls, name, vars(Bias)[name])
+    _hooks = ("has_factors", "is_of_distance", "splits_by_head")
 
     def on(self, grid: Grid, *parameters: Any) -> Tensor:
         """The bias of the pairs of `grid`: float, broadcastable to `(B, t, s)` or `(B, H, t, s)`.

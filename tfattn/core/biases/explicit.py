@@ -34,10 +34,7 @@ class explicit(Bias):
     """
 
     def __init__(self, bias: Any):
-        bias = given_parameter("biases.explicit", "bias", bias, pairs.SHAPES[4])
-        if keras.backend.standardize_dtype(bias.dtype) == "bool":
-            expected = "hold numbers that are added to the scores (a bool is a mask)"
-            _checks.fail("biases.explicit", "bias", expected, "bool")
+        bias = _numbers("biases.explicit", bias, pairs.SHAPES[4])
         _checks.rank("biases.explicit", "bias", bias.shape, (2, 3, 4), pairs.SHAPES[4])
         self.bias = bias
 
@@ -66,6 +63,14 @@ class explicit(Bias):
         return {"bias": keras.saving.serialize_keras_object(array)}
 
 
+def _numbers(who: str, bias: Any, letters: str) -> Tensor | keras.Variable:
+    bias = given_parameter(who, "bias", bias, letters)
+    if keras.backend.standardize_dtype(bias.dtype) == "bool":
+        expected = "hold numbers that are added to the scores (a bool is a mask)"
+        _checks.fail(who, "bias", expected, "bool")
+    return bias
+
+
 def checked(who: str, bias: Any, scores_shape: Sequence[int | None]) -> Bias | None:
     """`bias` as a bias object, if it fits scores of this static shape; None where only shapes are
     computed, from placeholder sizes that the bias's arrays need not have.
@@ -74,6 +79,8 @@ def checked(who: str, bias: Any, scores_shape: Sequence[int | None]) -> Bias | N
     if isinstance(bias, Mask):
         _checks.fail(who, "bias", "be numbers or a bias object (pass a mask as the mask)", bias)
     if not isinstance(bias, Bias):
-        bias = explicit(pairs.checked_bias(who, bias, scores_shape))
+        bias = _numbers(who, bias, pairs.SHAPES[len(scores_shape)])
+        pairs.check_shape(who, "bias", bias.shape, scores_shape)
+        bias = explicit(bias)
     bias.check(who, "bias", scores_shape)
     return None if symbolic.only_shapes_are_computed() else bias

@@ -104,11 +104,7 @@ class relative(Bias):
 
     def get_config(self) -> dict[str, Any]:
         array = ops.convert_to_numpy(self.table)
-        return {
-            "table": keras.saving.serialize_keras_object(array),
-            "bidirectional": self.bidirectional,
-            "max_distance": self.max_distance,
-        }
+        return {**super().get_config(), "table": keras.saving.serialize_keras_object(array)}
 
 
 def check_buckets(

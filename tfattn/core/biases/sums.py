@@ -1,6 +1,5 @@
 """The sum of two biases."""
 
-from collections.abc import Hashable
 from typing import Any
 
 import keras
@@ -72,9 +71,6 @@ class _Sum(Bias):
         ]
         rights = [ops.cast(right, dtype) for _, right in sides]
         return ops.concatenate(lefts, axis=-1), ops.concatenate(rights, axis=-1)
-
-    def flatten(self) -> tuple[tuple[Bias, ...], Hashable]:
-        return (self.left, self.right), (self.num_left,)
 
     def get_config(self) -> dict[str, Any]:
         serialize = keras.saving.serialize_keras_object

@@ -14,7 +14,7 @@ Gimelshein 2018, arXiv:1805.02867 (the online softmax).
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -27,88 +27,84 @@ from tfattn.core.biases import Bias
 from tfattn.core.call import AttentionCall
 from tfattn.core.engine import devices, fused, sizes
 from tfattn.core.guard import guard
-from tfattn.core.masks import Mask, hooks
+from tfattn.core.masks import Mask, ranges
 from tfattn.core.scores import dot_product, facts_of
 
 
 def run(
     call: AttentionCall, by_kernel: bool = False, block: tuple[int, int] | None = None
 ) -> Tensor | tuple[Tensor, Tensor]:
-    """The result of `core.attend`, for at least one query and one key.
-
-    Args:
-        by_kernel: whether the backend's own kernel computes the call, see `fused`.
-        block: `(t, s)`, in place of the measured sizes.
+    """The result of `core.attend`, for at least one query and one key, by the backend's kernel if
+    `by_kernel`; `block` is `(t, s)` in place of the measured sizes.
     """
-    bias = call.bias
-    mask_arrays, mask = trees.flatten(call.mask)
-    bias_arrays, bias_structure = trees.flatten(bias)
-    spec = _CallSpec(
-        _Tiling.of(call.query, call.key, call.score, block),
-        call.rank,
-        call.score,
-        mask,
-        bias_structure,
-        call.dropout,
-        call.return_log_sum_exp,
-        by_kernel,
-    )
-    tensors = _Tensors(
-        [call.query, call.key, call.value],
-        [ops.convert_to_tensor(x) for x in call.parameters],
-        mask_arrays,
-        bias_arrays,
+    learned = () if call.bias is None else call.bias.parameters()
+    blocks = _Blocks(
+        operands=(call.query, call.key, call.value),
+        mask=call.mask,
+        bias=call.bias,
+        drawn=_drawn(call.seed) if call.dropout else None,
         # Read once, since a loop must not read variables.
-        [] if bias is None else [ops.convert_to_tensor(x) for x in bias.parameters()],
-        _drawn(call.seed) if call.dropout else None,
+        parameters=tuple(map(ops.convert_to_tensor, call.parameters)),
+        learned=tuple(map(ops.convert_to_tensor, learned)),
+        tiling=_Tiling.of(call.query, call.key, call.score, block),
+        score=call.score,
+        dropout=call.dropout,
+        return_log_sum_exp=call.return_log_sum_exp,
+        by_kernel=by_kernel,
     )
-    if keras.backend.backend() == "jax" and spec.is_shareable:
-        return _compiled(spec)(tensors)
-    return _computed(spec, tensors)
+    tensors, structure = trees.flatten(blocks)
+    is_shareable = facts_of(call.score).is_pure and trees.is_shareable(structure)
+    if keras.backend.backend() == "jax" and is_shareable:
+        return _compiled(structure)(tensors)
+    return _computed(structure, tensors)
 
 
-class _Tensors(NamedTuple):
-    operands: list[Tensor]  # query, key, value
-    parameters: list[Tensor]  # of the score
-    mask: list[Tensor]
-    bias: list[Tensor]
-    learned: list[Tensor]  # the parameters of the bias
+class _Blocks(NamedTuple):
+    """A call by blocks, which `trees` flattens."""
+
+    operands: tuple[Tensor, Tensor, Tensor]  # query, key, value
+    mask: Mask | None
+    bias: Bias | None
     drawn: Any  # random words that seed the dropout, or None
-
-
-class _CallSpec(NamedTuple):
-    """The fields of a call besides its tensors; hashable."""
-
+    parameters: tuple[Tensor, ...]  # of the score
+    learned: tuple[Tensor, ...]  # the parameters of the bias
     tiling: "_Tiling"
-    rank: int
     score: Callable[..., Tensor]
-    mask: trees.Structure
-    bias: trees.Structure
     dropout: float
     return_log_sum_exp: bool
     by_kernel: bool
 
     @property
-    def is_shareable(self) -> bool:
-        """Whether calls of this spec differ in their tensors alone; False with custom objects."""
-        return facts_of(self.score).is_pure and all(map(trees.is_shareable, (self.mask, self.bias)))
+    def rank(self) -> int:
+        return len(self.operands[0].shape)
+
+    def flatten(self) -> tuple[tuple[Any, ...], Hashable]:
+        objects = (self.mask, self.bias, self.drawn)
+        children = (*self.operands, *objects, *self.parameters, *self.learned)
+        return children, (len(self.parameters), self[6:])
+
+    @classmethod
+    def unflatten(cls, static: tuple[int, tuple[Any, ...]], children: Sequence[Any]) -> "_Blocks":
+        count, options = static
+        query, key, value, mask, bias, drawn, *more = children
+        parameters, learned = tuple(more[:count]), tuple(more[count:])
+        return cls((query, key, value), mask, bias, drawn, parameters, learned, *options)
 
 
 @functools.lru_cache(sizes.SHARED_CALLS)
-def _compiled(spec: _CallSpec) -> Callable[[_Tensors], Any]:
+def _compiled(structure: trees.Structure) -> Callable[[list[Tensor]], Any]:
     import jax
 
-    return jax.jit(functools.partial(_computed, spec))
+    return jax.jit(functools.partial(_computed, structure))
 
 
-def _computed(spec: _CallSpec, tensors: _Tensors) -> Tensor | tuple[Tensor, Tensor]:
+def _computed(structure: trees.Structure, tensors: list[Tensor]) -> Tensor | tuple[Tensor, Tensor]:
     """The result of `run`, from the tensors of a call."""
-    query, key, value = tensors.operands
-    given = value.dtype
+    call: _Blocks = trees.unflatten(structure, tensors)
+    query, key, value = call.operands
+    mask, given = call.mask, value.dtype
     sums_dtype = keras.backend.result_type(query.dtype, key.dtype, "float32")
     wide = keras.backend.result_type(query.dtype, key.dtype, value.dtype, "float32")
-    mask = trees.unflatten(spec.mask, tensors.mask)
-    call = _Call(spec, tensors, mask, trees.unflatten(spec.bias, tensors.bias))
 
     def by_blocks(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         output, sums = _rows(call, *(ops.cast(x, wide) for x in (query, key, value)))
@@ -116,15 +112,15 @@ def _computed(spec: _CallSpec, tensors: _Tensors) -> Tensor | tuple[Tensor, Tens
 
     if mask is not None:
         query, key, value, *_ = guard(
-            query, key, value, lambda finite: _sees(spec, mask, query, ops.logical_not(finite))
+            query, key, value, lambda finite: _sees(call, mask, query, ops.logical_not(finite))
         )
-    if spec.by_kernel:
+    if call.by_kernel:
         options = {"recompute": lambda *operands: by_blocks(*operands)[0]}
-        return fused.run(query, value, key, spec.score, mask, call.bias, **options)
+        return fused.run(query, value, key, call.score, mask, call.bias, **options)
     output, sums = by_blocks(query, key, value)
     if mask is not None and keras.backend.backend() == "torch":
         output = _connected(output, query, key, value)
-    return (output, ops.cast(sums, sums_dtype)) if spec.return_log_sum_exp else output
+    return (output, ops.cast(sums, sums_dtype)) if call.return_log_sum_exp else output
 
 
 def _connected(output: Tensor, *operands: Tensor) -> Tensor:
@@ -176,31 +172,19 @@ class _Tiling(NamedTuple):
         start = i * self.t, j * self.s
         return masks.Grid(self.queries, self.keys, *start, self.t, self.s, aligned=True)
 
-    def split_queries(self, x: Tensor) -> Tensor:
-        return _split(x, self.rows, self.t)
-
     def split_keys(self, x: Tensor) -> Tensor:
         return _split(x, self.columns, self.s)
-
-
-class _Call(NamedTuple):
-    """The arguments of a block besides its operands."""
-
-    spec: _CallSpec
-    tensors: _Tensors
-    mask: Mask | None
-    bias: Bias | None
 
 
 _State = tuple[Tensor, Tensor, Tensor]  # pooled values, row_max and row_sum
 
 
-def _rows(call: _Call, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+def _rows(call: _Blocks, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
     """Output `(..., T, Dv)`, and the log of the sums `(..., T)`."""
-    tiling, width = call.spec.tiling, value.shape[-1]
+    tiling, width = call.tiling, value.shape[-1]
     # Values are divided by the number of keys before the sum: a sum of numbers near the largest
     # float overflows where their mean does not.
-    blocks = _parts((tiling.split_keys(key), tiling.split_keys(value / tiling.keys)))
+    blocks = _parts(tiling.split_keys(key), tiling.split_keys(value / tiling.keys))
 
     @keras.remat
     def row(i: Size, query: Tensor) -> tuple[Tensor, Tensor]:
@@ -221,15 +205,15 @@ def _rows(call: _Call, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tenso
         return pooled / row_sum, sums
 
     def over_queries(state: Any, i: Size, query: Any) -> tuple[Any, Any]:
-        return state, row(i, query)
+        return state, row(i, *query)
 
-    _, found = _each(tiling.rows, over_queries, (), _parts(tiling.split_queries(query)))
+    _, found = _each(tiling.rows, over_queries, (), _parts(_split(query, tiling.rows, tiling.t)))
     output, sums = (_merge(x, tiling.queries) for x in found)
     return output * float(tiling.keys), sums[..., 0]
 
 
 def _with_block(
-    call: _Call, state: _State, query: Tensor, i: Size, j: Size, key: Tensor, value: Tensor
+    call: _Blocks, state: _State, query: Tensor, i: Size, j: Size, key: Tensor, value: Tensor
 ) -> _State:
     """The state of the online softmax with one more block of keys."""
 
@@ -246,45 +230,45 @@ def _with_block(
         if visible is not None:  # a row without a visible key so far has exp(0) here
             weights = ops.where(visible, weights, 0.0)
         row_sum = row_sum * rescale + ops.sum(weights, axis=-1, keepdims=True)
-        if call.spec.dropout:
-            seed = _seed_of(call.tensors.drawn, i * call.spec.tiling.columns + j)
-            weights = keras.random.dropout(weights, call.spec.dropout, seed=seed)
+        if call.dropout:
+            seed = _seed_of(call.drawn, i * call.tiling.columns + j)
+            weights = keras.random.dropout(weights, call.dropout, seed=seed)
         return pooled * rescale + products.matmul(weights, value), new_max, row_sum
 
     return function(*state, query, key, value)
 
 
 def _scores(
-    call: _Call, query: Tensor, key: Tensor, i: Size, j: Size
+    call: _Blocks, query: Tensor, key: Tensor, i: Size, j: Size
 ) -> tuple[Tensor, Tensor | None]:
     """Scores of a block, and the visible pairs: bool, or None where all are visible."""
-    spec, tiling, visible = call.spec, call.spec.tiling, None
+    tiling, visible = call.tiling, None
     grid = tiling.grid(i, j)
     scores = _biased_scores(call, query, key, grid)
     if call.mask is not None:
-        visible = pairs.with_heads(call.mask.on(grid), spec.rank)
+        visible = pairs.with_heads(call.mask.on(grid), call.rank)
     if tiling.columns * tiling.s != tiling.keys:
         inside = grid.key_positions() < tiling.keys
         visible = inside if visible is None else ops.logical_and(visible, inside)
-    if call.bias is not None or not facts_of(spec.score).always_finite:
+    if call.bias is not None or not facts_of(call.score).always_finite:
         visible = softmax.not_hidden(scores, visible)
         scores = softmax.bounded(scores)
     return scores if visible is None else ops.where(visible, scores, softmax.least(scores)), visible
 
 
-def _biased_scores(call: _Call, query: Tensor, key: Tensor, grid: masks.Grid) -> Tensor:
+def _biased_scores(call: _Blocks, query: Tensor, key: Tensor, grid: masks.Grid) -> Tensor:
     """Scores plus their bias: by extra columns of the operands where the bias has factors and the
     score is a product.
     """
-    spec, learned, bias = call.spec, call.tensors.learned, call.bias
-    facts = facts_of(spec.score)
+    learned, bias = call.learned, call.bias
+    facts = facts_of(call.score)
 
     def by_pairs() -> Tensor:
-        scores = ops.cast(spec.score(query, key, *call.tensors.parameters), query.dtype)
+        scores = ops.cast(call.score(query, key, *call.parameters), query.dtype)
         if bias is None:
             return scores
         more = ops.cast(bias.on(grid, *learned), scores.dtype)
-        return scores + pairs.with_heads(more, spec.rank)
+        return scores + pairs.with_heads(more, call.rank)
 
     # On other devices a product may round to fewer digits than positions have.
     exact = facts.is_product and devices.kind(query) == "cpu"
@@ -294,7 +278,7 @@ def _biased_scores(call: _Call, query: Tensor, key: Tensor, grid: masks.Grid) ->
     def by_factors() -> Tensor:
         left, right = (ops.cast(x, query.dtype) for x in bias.factors(grid, *learned))
         scale = query.shape[-1] ** -0.5 if facts.is_scaled else 1.0
-        left = left if spec.rank == 4 else left[0]
+        left = left if call.rank == 4 else left[0]
         return dot_product(_with_columns(query * scale, left), _with_columns(key, right))
 
     return _if(bias.has_factors(grid), by_factors, by_pairs)
@@ -304,14 +288,14 @@ def _with_columns(x: Tensor, more: Tensor) -> Tensor:
     return ops.concatenate([x, ops.broadcast_to(more, (*x.shape[:-1], more.shape[-1]))], axis=-1)
 
 
-def _seen_in_row(call: _Call, i: Size) -> Callable[[Size], bool | Tensor]:
+def _seen_in_row(call: _Blocks, i: Size) -> Callable[[Size], bool | Tensor]:
     """Function of j: whether some query of row i may see some key of block j, by the hooks."""
     if call.mask is None:
         return lambda j: True
-    tiling = call.spec.tiling
+    tiling = call.tiling
     grid = tiling.grid(i, 0)._replace(keys=tiling.keys)
-    low, high = hooks.key_bounds(call.mask, grid)
-    blocks = hooks.seen_blocks(call.mask, grid, tiling.s)
+    low, high = ranges.key_bounds(call.mask, grid)
+    blocks = call.mask.seen_blocks(grid, tiling.s)
 
     def is_seen(j: Size) -> bool | Tensor:
         seen = (j * tiling.s < high) & ((j + 1) * tiling.s > low)
@@ -320,24 +304,24 @@ def _seen_in_row(call: _Call, i: Size) -> Callable[[Size], bool | Tensor]:
     return is_seen
 
 
-def _sees(spec: _CallSpec, mask: Mask, query: Tensor, nonfinite: Tensor) -> Tensor:
+def _sees(call: _Blocks, mask: Mask, query: Tensor, nonfinite: Tensor) -> Tensor:
     """The queries that may see a `nonfinite` key `(..., S, 1)`: bool `(..., T, 1)`."""
-    tiling = spec.tiling
+    tiling = call.tiling
 
     def rows() -> Tensor:
         def over_queries(state: Any, i: Size, _: Any) -> tuple[Any, Any]:
-            def over_keys(found: Tensor, j: Size, nonfinite: Tensor) -> tuple[Tensor, Any]:
+            def over_keys(found: Tensor, j: Size, part: Any) -> tuple[Tensor, Any]:
                 grid = tiling.grid(i, j)
-                visible = pairs.with_heads(mask.on(grid), spec.rank)
+                visible = pairs.with_heads(mask.on(grid), call.rank)
                 # Padding beyond the matrix repeats the last key, and the mask is arbitrary there.
                 visible = ops.logical_and(visible, grid.key_positions() < tiling.keys)
-                some = ops.logical_and(visible, ops.swapaxes(nonfinite, -1, -2))  # (..., t, s)
+                some = ops.logical_and(visible, ops.swapaxes(part[0], -1, -2))  # (..., t, s)
                 return ops.logical_or(found, ops.any(some, axis=-1, keepdims=True)), ()
 
             return state, _each(tiling.columns, over_keys, nothing, blocks)[0]
 
         blocks = _parts(tiling.split_keys(nonfinite))  # (blocks, ..., s, 1)
-        return _merge(_each(tiling.rows, over_queries, (), ())[1], tiling.queries)
+        return _merge(_each(tiling.rows, over_queries, ())[1], tiling.queries)
 
     nothing = ops.zeros((*query.shape[:-2], tiling.t, 1), "bool")
     none = ops.zeros((*query.shape[:-1], 1), "bool")
@@ -345,38 +329,25 @@ def _sees(spec: _CallSpec, mask: Mask, query: Tensor, nonfinite: Tensor) -> Tens
     return ops.cond(ops.any(nonfinite), rows, lambda: none)
 
 
-def _parts(xs: Any) -> Any:
+def _parts(*xs: Tensor) -> Any:
     """Tensors `(count, ...)` in the form that `_each` takes.
 
-    On PyTorch unstacked once, since the gradient of each `xs[n]` is as large as `xs`.
+    On PyTorch unstacked once, since the gradient of each `x[n]` is as large as `x`.
     """
-    if keras.backend.backend() == "jax":
-        return xs
-    return keras.tree.map_structure(_Parts, xs)
+    return xs if keras.backend.backend() == "jax" else list(zip(*map(ops.unstack, xs), strict=True))
 
 
-class _Parts:
-    """The parts of a tensor. Not a list, which `keras.tree` would flatten."""
-
-    def __init__(self, x: Tensor):
-        self.parts = ops.unstack(x)
-
-
-def _each(count: int, body: Callable[..., tuple[Any, Any]], state: Any, xs: Any) -> Any:
-    """Calls `body(state, n, xs[n])` for each n; returns the last state and the stacked outputs.
-
-    Traced once on JAX; on PyTorch a Python loop in which n is an int.
-
-    Args:
-        xs: from `_parts`.
+def _each(count: int, body: Callable[..., tuple[Any, Any]], state: Any, xs: Any = ()) -> Any:
+    """Calls `body(state, n, parts)` for each n, with the n-th parts of the tensors of `_parts`;
+    returns the last state and the stacked outputs. Traced once on JAX; on PyTorch a Python loop in
+    which n is an int.
     """
     if keras.backend.backend() == "jax":
         numbers = ops.arange(count, dtype="int32")
         return ops.scan(lambda state, x: body(state, *x), state, (numbers, xs))
     found = []
-    for n in range(count):
-        part = keras.tree.map_structure(lambda x, n=n: x.parts[n], xs)
-        state, more = body(state, n, part)
+    for n, parts in enumerate(xs or [()] * count):
+        state, more = body(state, n, parts)
         found.append(more)
     return state, keras.tree.map_structure(lambda *parts: ops.stack(parts), *found)
 

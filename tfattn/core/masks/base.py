@@ -4,12 +4,17 @@ from collections.abc import Callable
 from typing import Any
 
 import keras
+from keras import ops
 
 from tfattn import _checks
 from tfattn._types import Size, Tensor
 from tfattn.core.grid_function import GridFunction, registered_in
+from tfattn.core.masks import ranges
 from tfattn.core.masks.grid import Grid
 from tfattn.core.masks.ranges import Range
+
+# Pairs of a mask that are evaluated at once, and rows of them where the lengths are unknown.
+_PAIRS, _ROWS = 2**20, 64
 
 # The functions of `&`, `|` and `~`, filled in by `joins` to avoid a circular import.
 OPERATORS: dict[str, Callable[..., "Mask"]] = {}
@@ -23,9 +28,8 @@ class Mask(GridFunction):
 
     The other methods are optional hooks. They make a mask faster: blocks are skipped, or computed
     without a mask. **A hook describes the `on` of its own class or of a base class.** A subclass
-    that defines `on` and no hooks does not use the inherited hooks, and is still exact. For this,
-    hooks are called through `tfattn.core.masks.hooks` alone, which compares the classes that define
-    them. A mask without a hook uses the default of this class.
+    that defines `on` and no hooks inherits the default hooks of this class, which are right for any
+    mask.
 
     Attributes:
         is_relative: Hook. Whether `on` gives `(t, s)` and depends on nothing but the distance
@@ -42,6 +46,16 @@ class Mask(GridFunction):
          [0 1 0 1]]
     """
 
+    _hooks = (
+        "is_relative",
+        "_ignores_queries",
+        "_sees_itself",
+        "key_bounds",
+        "full_bounds",
+        "max_keys",
+        "seen_blocks",
+        "seen_keys",
+    )
     is_relative: bool = False
     # As hooks: whether all queries, and heads, see the same keys; whether a query sees the key of
     # its own position.
@@ -92,7 +106,35 @@ class Mask(GridFunction):
 
         A key that no query may see is padding. The result may name too many keys, never too few.
         """
-        raise NotImplementedError
+        if self.is_relative:
+            return ranges.by_distance(self, num_queries, num_keys)
+
+        def by_rows(start: Size, rows: Size) -> Tensor:
+            grid = Grid(num_queries, num_keys, start, 0, rows, num_keys)
+            pairs = ops.convert_to_tensor(self.on(grid))
+            for axis, wanted in ((-2, rows), (-1, num_keys)):
+                length = pairs.shape[axis]
+                known = isinstance(length, int) and isinstance(wanted, int)
+                if known and length not in (1, wanted):
+                    expected = f"have the length {wanted} or 1 on axis {axis}"
+                    _checks.fail("attend", "mask", expected, tuple(pairs.shape))
+            pairs = ops.logical_and(pairs, grid.query_rows() < num_queries)
+            keys = ops.any(pairs, axis=-2)
+            keys = ops.any(keys, axis=1) if len(keys.shape) == 3 else keys
+            return ops.logical_and(keys, ops.ones((1, num_keys), "bool"))
+
+        if self._ignores_queries:
+            return by_rows(0, 1)
+        is_known = isinstance(num_queries, int) and isinstance(num_keys, int)
+        if is_known and num_queries * num_keys <= _PAIRS:
+            return by_rows(0, num_queries)
+        rows = max(1, _PAIRS // num_keys) if is_known else _ROWS
+        return ops.fori_loop(
+            0,
+            -(-num_queries // rows),
+            lambda n, seen: ops.logical_or(seen, by_rows(n * rows, rows)),
+            by_rows(0, 0),
+        )
 
     def dense(self, num_queries: Size, num_keys: Size) -> Tensor:
         """The mask as a bool tensor, broadcastable to `(B, T, S)` or `(B, H, T, S)`."""

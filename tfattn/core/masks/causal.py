@@ -1,7 +1,5 @@
 """A query sees no key after its own position."""
 
-from collections.abc import Hashable
-
 from tfattn._types import Size, Tensor
 from tfattn.core.masks.base import Mask, registered
 from tfattn.core.masks.grid import Grid
@@ -36,6 +34,3 @@ class causal(Mask):
 
     def seen_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
         return None  # the last query sees all keys
-
-    def flatten(self) -> tuple[tuple[Tensor, ...], Hashable]:
-        return (), ()

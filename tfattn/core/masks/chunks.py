@@ -1,13 +1,12 @@
 """Positions cut into chunks of one size."""
 
-from collections.abc import Hashable
+from keras import ops
 
 from tfattn import _checks
 from tfattn._types import Size, Tensor
-from tfattn.core.masks import hooks
 from tfattn.core.masks.base import Mask, registered
 from tfattn.core.masks.grid import Grid
-from tfattn.core.masks.ranges import Range, in_range, no_more_keys
+from tfattn.core.masks.ranges import Range, key_bounds, no_more_keys
 
 
 @registered
@@ -51,7 +50,6 @@ class chunks(Mask):
     def seen_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
         if no_more_keys(num_queries, num_keys):
             return None
-        return in_range(hooks.key_bounds(self, Grid.whole(num_queries, num_keys)), num_keys)
-
-    def flatten(self) -> tuple[tuple[Tensor, ...], Hashable]:
-        return (), (self.size,)
+        low, high = key_bounds(self, Grid.whole(num_queries, num_keys))
+        keys = ops.arange(num_keys, dtype="int32")[None]  # (1, S)
+        return ops.logical_and(keys >= low, keys < high)

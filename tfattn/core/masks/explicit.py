@@ -1,6 +1,6 @@
 """A boolean array as a mask."""
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from typing import Any
 
 from keras import ops
@@ -73,6 +73,3 @@ class explicit(Mask):
         if len(keys.shape) == 1:
             return ops.expand_dims(keys, 0)
         return ops.any(keys, axis=1) if len(keys.shape) == 3 else keys
-
-    def flatten(self) -> tuple[tuple[Tensor, ...], Hashable]:
-        return (self.mask,), ()

@@ -1,14 +1,14 @@
 """Masks combined from masks: `&`, `|`, `~`, and `all_of`."""
 
 import functools
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from keras import ops
 
 from tfattn._types import Shape, Size, Tensor
 from tfattn.core import pairs
-from tfattn.core.masks import hooks, ranges
+from tfattn.core.masks import ranges
 from tfattn.core.masks.base import OPERATORS, Mask, registered
 from tfattn.core.masks.explicit import explicit
 from tfattn.core.masks.grid import Grid
@@ -38,7 +38,11 @@ class _Pair(Mask):
 
     @property
     def is_relative(self) -> bool:  # type: ignore[override]
-        return hooks.is_relative(self.left) and hooks.is_relative(self.right)
+        return self.left.is_relative and self.right.is_relative
+
+    @property
+    def _ignores_queries(self) -> bool:  # type: ignore[override]
+        return self.left._ignores_queries and self.right._ignores_queries
 
     def check(self, who: str, argument: str, shape: Shape) -> None:
         self.left.check(who, argument, shape)
@@ -62,25 +66,21 @@ class _Both(_Pair):
         return " & ".join(f"({x!r})" if isinstance(x, _Either) else repr(x) for x in sides)
 
     def key_bounds(self, grid: Grid) -> Range:
-        return ranges.overlap(*self._of_both(hooks.key_bounds, grid))
+        return ranges.overlap(*self._of_both(ranges.key_bounds, grid))
 
     def full_bounds(self, grid: Grid) -> Range:
-        return ranges.overlap(*self._of_both(hooks.full_bounds, grid))
+        return ranges.overlap(*self._of_both(ranges.full_bounds, grid))
 
     def max_keys(self, grid: Grid) -> int:
         # Each side by itself, since the joined bounds are tensors where one side is padding.
-        return min(self._of_both(hooks.max_keys, grid))
+        return min(self._of_both(ranges.max_keys, grid))
 
     def seen_blocks(self, grid: Grid, columns: Size) -> Tensor | None:
-        return _both(*self._of_both(hooks.seen_blocks, grid, columns))
-
-    @property
-    def _ignores_queries(self) -> bool:  # type: ignore[override]
-        return all(self._of_both(hooks.ignores_queries))
+        return _both(*(side.seen_blocks(grid, columns) for side in (self.left, self.right)))
 
     @property
     def _sees_itself(self) -> bool:  # type: ignore[override]
-        return all(self._of_both(hooks.sees_itself))
+        return self.left._sees_itself and self.right._sees_itself
 
     def _parts(self) -> list[Mask]:
         sides = (self.left, self.right)
@@ -88,19 +88,16 @@ class _Both(_Pair):
 
     def seen_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
         lengths, found = (num_queries, num_keys), list[Tensor | None]()
-        others = [part for part in self._parts() if not hooks.ignores_queries(part)]
+        others = [part for part in self._parts() if not part._ignores_queries]
         if len(others) > 1:
             # Two masks together may hide a key from all queries that neither hides alone.
             square = no_more_keys(*lengths) or any(type(part) is segments for part in others)
-            if not (square and all(map(hooks.sees_itself, others))):
-                found.append(hooks.seen_by_pairs(functools.reduce(_Both, others), *lengths))
+            if not (square and all(part._sees_itself for part in others)):
+                found.append(Mask.seen_keys(functools.reduce(_Both, others), *lengths))
             others = []
-        alone = [part for part in self._parts() if hooks.ignores_queries(part)] + others
-        found += [hooks.seen_keys(part, *lengths) for part in alone]
+        alone = [part for part in self._parts() if part._ignores_queries] + others
+        found += [part.seen_keys(*lengths) for part in alone]
         return functools.reduce(_both, found, None)
-
-    def flatten(self) -> tuple[tuple[Mask, ...], Hashable]:
-        return (self.left, self.right), ()
 
 
 @registered
@@ -111,27 +108,20 @@ class _Either(_Pair):
         return f"{self.left!r} | {self.right!r}"
 
     def key_bounds(self, grid: Grid) -> Range:
-        return ranges.hull(*self._of_both(hooks.key_bounds, grid))
+        return ranges.hull(*self._of_both(ranges.key_bounds, grid))
 
     def full_bounds(self, grid: Grid) -> Range:
-        return ranges.longer(*self._of_both(hooks.full_bounds, grid))
+        return ranges.longer(*self._of_both(ranges.full_bounds, grid))
 
     def seen_blocks(self, grid: Grid, columns: Size) -> Tensor | None:
         return seen_by_any((self.left, self.right), grid, columns)
 
     @property
-    def _ignores_queries(self) -> bool:  # type: ignore[override]
-        return all(self._of_both(hooks.ignores_queries))
-
-    @property
     def _sees_itself(self) -> bool:  # type: ignore[override]
-        return any(self._of_both(hooks.sees_itself))
+        return self.left._sees_itself or self.right._sees_itself
 
     def seen_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
-        return either(*self._of_both(hooks.seen_keys, num_queries, num_keys))
-
-    def flatten(self) -> tuple[tuple[Mask, ...], Hashable]:
-        return (self.left, self.right), ()
+        return either(*(side.seen_keys(num_queries, num_keys) for side in (self.left, self.right)))
 
 
 @registered
@@ -144,11 +134,11 @@ class _Not(Mask):
 
     @property
     def is_relative(self) -> bool:  # type: ignore[override]
-        return hooks.is_relative(self.inner)
+        return self.inner.is_relative
 
     @property
     def _ignores_queries(self) -> bool:  # type: ignore[override]
-        return hooks.ignores_queries(self.inner)
+        return self.inner._ignores_queries
 
     def check(self, who: str, argument: str, shape: Shape) -> None:
         self.inner.check(who, argument, shape)
@@ -157,15 +147,12 @@ class _Not(Mask):
         return ops.logical_not(self.inner.on(grid))
 
     def key_bounds(self, grid: Grid) -> Range:
-        return ranges.complement(hooks.full_bounds(self.inner, grid), grid.num_keys)
+        return ranges.complement(ranges.full_bounds(self.inner, grid), grid.num_keys)
 
     def full_bounds(self, grid: Grid) -> Range:
         """The longer of the two ranges outside the inner mask's bounds."""
-        low, high = hooks.key_bounds(self.inner, grid)
+        low, high = ranges.key_bounds(self.inner, grid)
         return ranges.longer((0, low), (high, grid.num_keys))
-
-    def flatten(self) -> tuple[tuple[Mask, ...], Hashable]:
-        return (self.inner,), ()
 
 
 def as_mask(mask: Any) -> Mask:
@@ -178,10 +165,10 @@ def seen_by_any(parts: Sequence[Mask], grid: Grid, columns: Size) -> Tensor:
     starts = ops.arange(-(-grid.num_keys // columns), dtype="int32") * columns
 
     def of(mask: Mask) -> Tensor:
-        blocks = hooks.seen_blocks(mask, grid, columns)
+        blocks = mask.seen_blocks(grid, columns)
         if blocks is not None:
             return blocks
-        low, high = hooks.key_bounds(mask, grid)
+        low, high = ranges.key_bounds(mask, grid)
         return ops.logical_and(starts < high, starts + columns > low)
 
     return functools.reduce(ops.logical_or, map(of, parts))

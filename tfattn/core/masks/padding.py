@@ -1,6 +1,5 @@
 """The first keys of each row are real, the other keys padding."""
 
-from collections.abc import Hashable
 from typing import Any
 
 from keras import ops
@@ -69,6 +68,3 @@ class padding(Mask):
         else:  # (B, 1); on PyTorch Keras returns (1, 1) without queries
             lengths = ranges.greatest(self.valid_lens, axis=1)
         return ops.arange(num_keys, dtype="int32") < lengths  # (B, S)
-
-    def flatten(self) -> tuple[tuple[Tensor, ...], Hashable]:
-        return (self.valid_lens,), ()

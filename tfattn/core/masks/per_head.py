@@ -1,6 +1,6 @@
 """A separate mask for each head."""
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from functools import reduce
 from typing import Any
 
@@ -9,7 +9,7 @@ from keras import ops
 from tfattn import _checks
 from tfattn._types import Shape, Size, Tensor
 from tfattn.core import pairs
-from tfattn.core.masks import hooks, ranges
+from tfattn.core.masks import ranges
 from tfattn.core.masks.base import Mask, registered
 from tfattn.core.masks.grid import Grid
 from tfattn.core.masks.joins import as_mask, either, seen_by_any
@@ -79,19 +79,16 @@ class per_head(Mask):
 
     # Over all heads: the widest bounds, and the keys that every head sees.
     def key_bounds(self, grid: Grid) -> Range:
-        return reduce(ranges.hull, self._of_all(hooks.key_bounds, grid))
+        return reduce(ranges.hull, (ranges.key_bounds(mask, grid) for mask in self.masks))
 
     def full_bounds(self, grid: Grid) -> Range:
-        return reduce(ranges.overlap, self._of_all(hooks.full_bounds, grid))
+        return reduce(ranges.overlap, (ranges.full_bounds(mask, grid) for mask in self.masks))
 
     def seen_blocks(self, grid: Grid, columns: Size) -> Tensor | None:
         return seen_by_any(self.masks, grid, columns)
 
     def seen_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
-        return reduce(either, self._of_all(hooks.seen_keys, num_queries, num_keys))
-
-    def _of_all(self, hook: Callable[..., Any], *args: Any) -> list[Any]:
-        return [hook(mask, *args) for mask in self.masks]
+        return reduce(either, (mask.seen_keys(num_queries, num_keys) for mask in self.masks))
 
     def flatten(self) -> tuple[tuple[Mask, ...], Hashable]:
         return tuple(self.masks), tuple(self.heads)

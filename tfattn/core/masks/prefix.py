@@ -1,6 +1,5 @@
 """Every query sees the first keys."""
 
-from collections.abc import Hashable
 from typing import Any
 
 from keras import ops
@@ -70,6 +69,3 @@ class prefix(Mask):
         if isinstance(self.length, int):
             return 0, self.length
         return 0, ranges.least(grid.batch_of(self.length), grid.num_keys)
-
-    def flatten(self) -> tuple[tuple[Tensor, ...], Hashable]:
-        return ((), (self.length,)) if isinstance(self.length, int) else ((self.length,), ())

@@ -15,8 +15,28 @@ from tfattn.core.masks.grid import Grid
 Range = tuple[Size, Size]
 
 
-def ends(bounds: Range) -> Range:
-    """A range with NumPy's integers as ints, and tensors in int32."""
+def key_bounds(mask: Any, grid: Grid) -> Range:
+    """The hook `key_bounds` of a mask, with NumPy's integers as ints, and tensors in int32."""
+    return _ends(mask.key_bounds(grid))
+
+
+def full_bounds(mask: Any, grid: Grid) -> Range:
+    """The hook `full_bounds`, likewise."""
+    return _ends(mask.full_bounds(grid))
+
+
+def max_keys(mask: Any, grid: Grid) -> int:
+    """The hook `max_keys`, or fewer where the bounds are ints. Called only where the number of keys
+    is an int.
+    """
+    most = mask.max_keys(grid)
+    low, high = key_bounds(mask, grid)
+    if isinstance(low, int) and isinstance(high, int):
+        most = min(most, max(0, min(high, grid.num_keys) - max(low, 0)))
+    return most
+
+
+def _ends(bounds: Range) -> Range:
     low, high = (
         int(end) if isinstance(end, numbers.Integral) else ops.cast(end, "int32") for end in bounds
     )
@@ -91,12 +111,6 @@ def by_distance(mask: Any, num_queries: Size, num_keys: Size) -> Tensor:
     seen = ops.cast(mask.on(row)[0], "int32")  # by distances from −(S − 1) to T
     before = ops.pad(ops.cumsum(seen), [[1, 0]])  # (T + S + 1,)
     return (before[num_queries:-1] > before[:num_keys])[None]  # (1, S)
-
-
-def in_range(keys: Range, num_keys: Size) -> Tensor:
-    """The keys of a range: bool `(1, S)`."""
-    positions = ops.arange(num_keys, dtype="int32")[None]
-    return ops.logical_and(positions >= keys[0], positions < keys[1])
 
 
 def no_more_keys(num_queries: Size, num_keys: Size) -> bool:

@@ -1,6 +1,5 @@
 """Sequences packed into one row do not attend to each other."""
 
-from collections.abc import Hashable
 from typing import Any
 
 from keras import ops
@@ -8,7 +7,7 @@ from keras import ops
 from tfattn import _checks
 from tfattn._types import Shape, Size, Tensor
 from tfattn.core import pairs
-from tfattn.core.masks import hooks, ranges
+from tfattn.core.masks import ranges
 from tfattn.core.masks.base import Mask, refuse_symbols, registered
 from tfattn.core.masks.grid import Grid
 from tfattn.core.masks.ranges import Range
@@ -98,11 +97,13 @@ class segments(Mask):
     # Documents packed one after the other have rising ids, and a block of queries sees few of them.
     # The bounds hold for ids in any order, but are wider.
     def key_bounds(self, grid: Grid) -> Range:
-        seen = ops.any(self._within(grid), axis=0)
+        low, high, of_key = self._ids_of(grid)
+        seen = ops.any(ops.logical_and(of_key >= low, of_key <= high), axis=0)
         return ranges.around(ops.broadcast_to(seen, (grid.num_keys,)))
 
     def full_bounds(self, grid: Grid) -> Range:
-        seen = ops.all(self._shared(grid), axis=0)
+        low, high, of_key = self._ids_of(grid)
+        seen = ops.all(ops.logical_and(of_key == low, low == high), axis=0)
         return ranges.first_run(ops.broadcast_to(seen, (grid.num_keys,)))
 
     @property
@@ -110,17 +111,7 @@ class segments(Mask):
         return self.key_segments is self.query_segments
 
     def seen_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
-        return None if self._sees_itself else hooks.seen_by_pairs(self, num_queries, num_keys)
-
-    def _within(self, grid: Grid) -> Tensor:
-        """The keys whose id is between the least and the greatest of the queries, `(B, S)`."""
-        low, high, of_key = self._ids_of(grid)
-        return ops.logical_and(of_key >= low, of_key <= high)
-
-    def _shared(self, grid: Grid) -> Tensor:
-        """The keys with the one id that all queries have, `(B, S)`."""
-        low, high, of_key = self._ids_of(grid)
-        return ops.logical_and(of_key == low, low == high)
+        return None if self._sees_itself else super().seen_keys(num_queries, num_keys)
 
     def _ids_of(self, grid: Grid) -> tuple[Tensor, Tensor, Tensor]:
         """The least and the greatest id of the queries, `(B, 1)`, and the ids of all keys."""
@@ -128,6 +119,3 @@ class segments(Mask):
         low = ranges.least(of_query, _NONE, axis=1)
         high = ranges.greatest(of_query, -_NONE, axis=1)
         return low, high, grid.batch_of(self.key_segments)  # (B, 1), (B, 1), (B, S)
-
-    def flatten(self) -> tuple[tuple[Tensor, ...], Hashable]:
-        return (self.query_segments, self.key_segments), ()

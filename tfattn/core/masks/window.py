@@ -1,7 +1,5 @@
 """A query sees the keys near its own position."""
 
-from collections.abc import Hashable
-
 from keras import ops
 
 from tfattn import _checks
@@ -52,6 +50,3 @@ class window(Mask):
         if no_more_keys(num_queries, num_keys):
             return None
         return by_distance(self, num_queries, num_keys)
-
-    def flatten(self) -> tuple[tuple[Tensor, ...], Hashable]:
-        return (), (self.size,)

@@ -13,7 +13,7 @@ from tfattn.core.call import AttentionCall
 from tfattn.core.engine import dispatch
 from tfattn.core.floats import floating, given_tensor
 from tfattn.core.guard import mask_nonfinite, restore_nan, zero_hidden, zero_nonfinite_padding
-from tfattn.core.masks import Mask, hooks
+from tfattn.core.masks import Mask
 from tfattn.layers.attention import recording
 from tfattn.layers.attention.normalizers import Normalizer
 from tfattn.layers.attention.scores import Score
@@ -151,7 +151,7 @@ class AttentionLayer(CheckedCall, keras.layers.Layer):
             query = zero_nonfinite_padding(query, query_mask)
         if mask is not None:
             lengths = symbolic.shape_of(query)[1], symbolic.shape_of(key)[1]
-            seen = hooks.seen_keys(mask, *lengths)
+            seen = mask.seen_keys(*lengths)
             if seen is not None:
                 # Before the projections, so that NaN in a hidden token reaches no gradient.
                 same = value is key

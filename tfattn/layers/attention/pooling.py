@@ -9,7 +9,7 @@ from tfattn import _checks
 from tfattn._types import Shape, Tensor
 from tfattn.core import symbolic
 from tfattn.core.biases import Bias
-from tfattn.core.masks import Mask, hooks
+from tfattn.core.masks import Mask
 from tfattn.layers.attention.base import AttentionLayer
 from tfattn.layers.attention.single_head import Attention
 from tfattn.layers.calls import CheckedCall
@@ -195,7 +195,7 @@ class AttentionPooling(CheckedCall, keras.layers.Layer):
 def _is_relative(part: Any) -> bool:
     """Whether a mask or bias, or one that it joins, depends on the distance to the query."""
     if isinstance(part, Mask):
-        is_relative = hooks.is_relative(part)
+        is_relative = part.is_relative
     elif isinstance(part, Bias):
         is_relative = part.is_of_distance
     else:

@@ -25,7 +25,7 @@ from tfattn.core.engine.tensorflow.block_scores import BlockScore, append_ones, 
 from tfattn.core.engine.tensorflow.loops import Block, ceil, loop, size, wide
 from tfattn.core.engine.tensorflow.online_softmax import HIDDEN
 from tfattn.core.engine.tensorflow.tiling import is_narrow
-from tfattn.core.masks import Mask, hooks, ranges
+from tfattn.core.masks import Mask, ranges
 
 
 class LocalPasses:
@@ -71,16 +71,12 @@ class LocalPasses:
         block: Block = None,
         log_sum_exp: bool = False,
     ) -> "LocalPasses | None":
-        """The passes where the mask leaves a narrow band, known before the graph runs; else None.
-
-        Args:
-            query: `(B, H, T, X)`.   key: `(B, G, S, X)`.
-            block: `(t, s)`, in place of the measured sizes; None is returned where t and s differ.
-            log_sum_exp: whether `forward` returns the log of the sums too.
+        """The passes where the mask leaves a narrow band, known before the graph runs; else None,
+        also for a `block` whose t and s differ.
         """
         queries, keys = size(query, 2), size(key, 2)
         most, few = sizes.LOCAL_MAX_KEYS, sizes.LOCAL_FEW_KEYS
-        if mask is None or not hooks.is_relative(mask) or not is_narrow(mask, queries, keys, most):
+        if mask is None or not mask.is_relative or not is_narrow(mask, queries, keys, most):
             return None
         side = sizes.LOCAL_BLOCK
         if is_narrow(mask, queries, keys, few):
@@ -92,7 +88,7 @@ class LocalPasses:
         firsts, ends, num_visible = [], [], 0
         for i in range(blocks):
             grid = masks.Grid(queries, keys, i * side, 0, side, keys, aligned=True)
-            low, high = ranges.overlap(hooks.key_bounds(mask, grid), (0, keys))
+            low, high = ranges.overlap(ranges.key_bounds(mask, grid), (0, keys))
             if not (isinstance(low, int) and isinstance(high, int)):
                 return None
             if low < high:

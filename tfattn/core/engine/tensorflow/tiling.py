@@ -19,7 +19,7 @@ from tfattn._types import Size
 from tfattn.core import masks
 from tfattn.core.engine import devices, sizes
 from tfattn.core.engine.tensorflow.loops import Block, ceil, same, size
-from tfattn.core.masks import Mask, hooks
+from tfattn.core.masks import Mask, ranges
 
 
 class Tiling(NamedTuple):
@@ -47,11 +47,8 @@ class Tiling(NamedTuple):
     ) -> "Tiling":
         """Tiles the matrix of `query` `(B, H, T, X)` and `key` `(B, G, S, X)`.
 
-        Args:
-            score: a block form of `block_scores`, which limits the numbers in a block.
-            mask: a mask object or None; a narrow mask gets narrow blocks, and so wastes less.
-            block: `(t, s)`, in place of the measured sizes.
-            heads_independent: whether a head may be computed without the other heads.
+        The block form of a score limits the numbers in a block; a narrow mask gets narrow blocks,
+        and so wastes less.
         """
         batch, heads, queries = (size(query, axis) for axis in range(3))
         groups, keys = size(key, 1), size(key, 2)
@@ -221,6 +218,6 @@ def is_narrow(mask: Mask | None, queries: Size, keys: Size, most: int) -> bool:
     if mask is None or not all(isinstance(length, int) and length for length in (queries, keys)):
         return False
     middle = queries - (min(queries, keys) + 1) // 2  # of the queries that have a key's position
-    return hooks.max_keys(mask, masks.Grid(queries, keys, middle, 0, 1, keys)) < min(
+    return ranges.max_keys(mask, masks.Grid(queries, keys, middle, 0, 1, keys)) < min(
         most, keys // 2
     )

@@ -7,7 +7,7 @@ import tensorflow as tf
 from tfattn._types import Size
 from tfattn.core.engine.tensorflow.loops import ceil
 from tfattn.core.engine.tensorflow.tiling import Tiling
-from tfattn.core.masks import Mask, hooks, ranges
+from tfattn.core.masks import Mask, ranges
 
 
 class VisibleKeys(NamedTuple):
@@ -30,9 +30,9 @@ class VisibleKeys(NamedTuple):
         if mask is None:
             return cls(0, tiling.key_blocks, 0, keys, columns)
         grid = tiling.query_grid(m, i)
-        low, high = ranges.overlap(hooks.key_bounds(mask, grid), (0, keys))
-        full = ranges.overlap(hooks.full_bounds(mask, grid), (0, keys))
-        seen = hooks.seen_blocks(mask, grid, columns)
+        low, high = ranges.overlap(ranges.key_bounds(mask, grid), (0, keys))
+        full = ranges.overlap(ranges.full_bounds(mask, grid), (0, keys))
+        seen = mask.seen_blocks(grid, columns)
         if seen is None:
             return cls(low // columns, ceil(high, columns), *full, columns)
         block = tf.range(tiling.key_blocks)
