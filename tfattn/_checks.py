@@ -73,6 +73,13 @@ def probability(who: str, argument: str, value: Any) -> float:
     return float(value)
 
 
+def fraction(who: str, argument: str, value: Any, or_none: str = "") -> float:
+    """A number in (0, 1]."""
+    if not _is_real(value) or not 0 < value <= 1:
+        fail(who, argument, f"be a number in (0, 1]{or_none}", value)
+    return float(value)
+
+
 def seed(who: str, value: Any, argument: str = "seed") -> int | None:
     """A seed of a random number generator: an integer of at least 0, or None."""
     if value is None:

@@ -23,7 +23,6 @@ from tests.helpers.searches import (
 )
 from tests.helpers.tensors import CALLS_A_TRACE, needs_compiling
 from tfattn import data, decoding, rules
-from tfattn.decoding import final
 from tfattn.decoding.run import Run
 
 pytestmark = pytest.mark.usefixtures("dense_path")
@@ -50,11 +49,11 @@ def test_stream_gives_a_token_before_the_next_is_computed(monkeypatch):
     def step(tokens, position, state):
         return ops.one_hot(ops.take(tokens, position, axis=1) + 1, 23), state
 
-    original, calls = Run.resume, []
-    monkeypatch.setattr(Run, "resume", lambda *a: calls.append(1) or original(*a))
+    original, calls = Run._advanced, []
+    monkeypatch.setattr(Run, "_advanced", lambda *a: calls.append(1) or original(*a))
     found = decoding.GreedySearch().stream(step, (), 11, begin_id=3, end_id=22, steps=1)
     for number, token in enumerate(found):
-        assert token == 4 + number and len(calls) == number
+        assert token == 4 + number and len(calls) == number + 1
     assert number == 10
 
 
@@ -69,13 +68,13 @@ def test_stream_of_beams_gives_what_all_of_them_begin_with(monkeypatch):
         table[0, position, :, 4, 4] = table[0, position, :, 5, 5] = 0.0
     table[0, 6, :, 4, END], table[0, 6, :, 5, [END, 6]] = 0.0, np.log(0.5)
     table[0, 7:, :, :, END] = 0.0
-    original, looks = final._final_prefix, []
+    original, looks = Run._final_prefix, []
 
     def look(run, progress):
         looks.append(original(run, progress))
         return looks[-1]
 
-    monkeypatch.setattr(final, "_final_prefix", look)
+    monkeypatch.setattr(Run, "_final_prefix", look)
     search = decoding.BeamSearch(num_beams=2, length_penalty=0.0)
     assert list(search.stream(trigram, table, 11, steps=1, **IDS)) == [
         *[3, 4, 4, 4, 4, 4],

@@ -38,7 +38,16 @@ class RankedSearch(Search):
     """A search with beams, which returns `Hypotheses`."""
 
     uses_log_probs = True
-    num_beams: int
+    tensors = ("length_penalty",)
+    num_results: int
+
+    def __init__(
+        self, num_beams: int, length_penalty: float, rules: Sequence[Rule], jit_compile: bool
+    ):
+        super().__init__(rules, jit_compile)
+        who = type(self).__name__
+        self.num_beams = _checks.positive_int(who, "num_beams", num_beams)
+        self.length_penalty = _checks.non_negative_number(who, "length_penalty", length_penalty)
 
     if TYPE_CHECKING:
 
@@ -57,6 +66,12 @@ class RankedSearch(Search):
     @property
     def width(self) -> int:  # type: ignore[override]
         return self.num_beams
+
+    def answer(self, results: dict[str, Any], batch_size: int | Tensor, length: int) -> Hypotheses:
+        shape = (batch_size, self.num_results)
+        tokens = ops.reshape(results["tokens"], (*shape, length))
+        scores = ops.reshape(results["scores"], shape)
+        return Hypotheses(tokens, scores, results.get("state"))
 
 
 @keras.saving.register_keras_serializable("tfattn")
@@ -85,8 +100,8 @@ class BeamSearch(RankedSearch):
         first, and state. With `return_state`, the state of each result as it was when the
         result ended.
     Raises:
-        ValueError: an argument is out of its range; `rules` contains an object that is not a rule;
-            when called: the rules leave a sentence no hypothesis.
+        ValueError: an argument is out of its range; when called: the rules leave a sentence no
+            hypothesis.
     Example: 4 or 5 follows the begin token 2; the end token 3 always follows 5.
         >>> table = np.full((6, 6), -np.inf, "float32")
         >>> table[2, 4], table[2, 5], table[5, 3] = np.log([0.6, 0.4, 1.0])
@@ -106,8 +121,6 @@ class BeamSearch(RankedSearch):
     length itself is raised to the power. Its coverage penalty is `tfattn.rules.CoveragePenalty`.
     """
 
-    tensors = ("length_penalty",)
-
     def __init__(
         self,
         num_beams: int = 4,
@@ -116,22 +129,14 @@ class BeamSearch(RankedSearch):
         rules: Sequence[Rule] = (),
         jit_compile: bool = False,
     ):
-        super().__init__(rules, jit_compile)
+        super().__init__(num_beams, length_penalty, rules, jit_compile)
         who = type(self).__name__
-        self.num_beams = _checks.positive_int(who, "num_beams", num_beams)
         self.num_results = _checks.positive_int(who, "num_results", num_results)
         if num_results > num_beams:
             _checks.fail(who, "num_results", f"be at most `num_beams`={num_beams}", num_results)
-        self.length_penalty = _checks.non_negative_number(who, "length_penalty", length_penalty)
 
     def start(self, batch_size: int | Tensor, length: int) -> dict[str, Tensor]:
         return {name: ops.zeros((batch_size,), "float32") for name in ("sums", "lengths")}
-
-    def answer(self, results: dict[str, Any], batch_size: int | Tensor, length: int) -> Hypotheses:
-        shape = (batch_size, self.num_results)
-        tokens = ops.reshape(results["tokens"], (*shape, length))
-        scores = ops.reshape(results["scores"], shape)
-        return Hypotheses(tokens, scores, results.get("state"))
 
     def choose(
         self, logits: Tensor, position: Tensor, found: SearchState, width: int

@@ -14,14 +14,8 @@ def best_token(logits: Tensor) -> Tensor:
 
 
 def best_tokens(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k best tokens of each row; lower ids first among equals.
-
-    Args:
-        scores: float32 `(R, V)`.
-        k: positive int.
-    Returns:
-        (Scores `(R, k)`, ids `(R, k)`), the best first. If k > V, the last scores are -inf and
-        their ids meaningless.
+    """The k best scores of each row of float32 `(R, V)`, and their ids, `(R, k)`, the best first,
+    lower ids first among equals. If k > V, the last scores are -inf and their ids meaningless.
     """
     missing = k - (scores.shape[-1] or 0)  # k if the size of the vocabulary is dynamic
     if missing > 0:

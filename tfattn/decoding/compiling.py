@@ -17,16 +17,11 @@ _compiled: dict[int, dict[Hashable, Callable[..., Any]]] = {}
 def compiled(
     function: Callable[..., Any], step: Step, settings: Hashable, jit_compile: bool = False
 ) -> Callable[..., Any]:
-    """`function` with this step and these settings, compiled.
+    """`function` of (step, settings, *tensors) with this step and these settings, compiled: a
+    function of the tensors, freed with the step or its owner.
 
-    Args:
-        function: takes (step, settings, *tensors).
-        step: function or bound method; its compiled functions are freed with it.
-        settings: part of the compiled function: another value compiles another function.
-        jit_compile: whether XLA compiles it on TensorFlow.
-    Returns:
-        A function of the tensors. It is traced once for each of their shapes; on JAX twice, if the
-        step belongs to no object with `variables`. PyTorch runs it eagerly, without gradients.
+    It is traced once for each of their shapes; on JAX twice, if the step belongs to no object with
+    `variables`. PyTorch runs it eagerly, without gradients.
     """
     owner = getattr(step, "__self__", step)
     if id(owner) not in _compiled:

@@ -15,21 +15,12 @@ NO_TOKEN = -1  # fills a table of ids
 
 
 class Configurable:
-    """An object with options, such as a search or a rule, that a compiled loop reads.
-
-    Each argument of the constructor is an attribute of the same name, so that Keras can serialize
-    the object.
-
-    Attributes:
-        tensors: names of attributes, numbers or NumPy arrays, that the compiled loop takes as
-            arguments, floats as float32 and ints as int32: new values of the same shapes compile
-            nothing new. All other attributes must be hashable, and are part of the compiled
-            function.
-        not_compiled: names of attributes that the loop never reads.
+    """An object with options, such as a search or a rule, that a compiled loop reads: see `Rule`
+    for its attributes.
     """
 
     tensors: tuple[str, ...] = ()
-    not_compiled: tuple[str, ...] = ()
+    not_compiled: tuple[str, ...] = ()  # names of attributes that the loop never reads
 
     def arrays(self) -> dict[str, Tensor]:
         """The attributes of `tensors` as tensors, without those that are None."""

@@ -87,13 +87,9 @@ class Ensemble:
     def encode(
         self, source: Any, max_length: int | None = None, coverage: bool = False
     ) -> dict[str, Any]:
-        """The initial state of `step`.
+        """The initial state of `step`: a dict with the tuple of the models' states, "models".
 
-        Args:
-            source, max_length, coverage: see `encode` of the models. `state["coverage"]` is the
-                mean of the models' coverages.
-        Returns:
-            A dict with the tuple of the models' states, "models".
+        Arguments are those of the models' `encode`; `state["coverage"]` is their mean.
         """
         options = {"max_length": max_length, **({"coverage": True} if coverage else {})}
         return _joined(tuple(model.encode(source, **options) for model in self.models))
@@ -101,13 +97,8 @@ class Ensemble:
     def step(
         self, tokens: Any, position: Any, state: dict[str, Any]
     ) -> tuple[Tensor, dict[str, Any]]:
-        """The log of the mean of the probabilities of the token after `position`.
-
-        Args:
-            tokens, position: see `tfattn.decoding`.
-            state: from `encode` or the previous step.
-        Returns:
-            float32 `(B, V)`, and the state.
+        """The log of the mean of the probabilities of the token after `position`, float32 `(B, V)`,
+        and the state: the step function of `tfattn.decoding`.
         """
         pairs = zip(self.models, state["models"], strict=True)
         logits, states = zip(

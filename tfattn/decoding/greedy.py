@@ -13,10 +13,8 @@ class GreedySearch(Search):
     """Writes the token with the highest score at every step, until each row has ended.
 
     Args:
-        rules, jit_compile: see `tfattn.decoding.Search`, also for the arguments, result and errors
-            of a call.
-    Raises:
-        ValueError: `rules` contains an object that is not a rule, or a rule for beams only.
+        rules, jit_compile: see `tfattn.decoding.Search`, also for a call's arguments, result, and
+            all errors.
     Example: a step that counts up.
         >>> def step(tokens, position, state):
         ...     return keras.ops.one_hot(keras.ops.take(tokens, position, axis=1) + 1, 8), state

@@ -8,13 +8,7 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn.decoding.compiling import without_gradients
-from tfattn.decoding.translation import (
-    batches,
-    check_length,
-    check_parts,
-    padded,
-    warn_unknown,
-)
+from tfattn.decoding.translation import batches, check_parts, encoded_rows, padded
 
 
 def log_probabilities(
@@ -53,14 +47,11 @@ def log_probabilities(
     _checks.positive_int(who, "batch_size", batch_size)
     pairs = _checks.pairs(who, "pairs", pairs)
     sides = []
-    for side, vocabulary in enumerate((source_vocabulary, target_vocabulary)):
-        longest = getattr(model, ("max_source_length", "max_target_length")[side], None)
-        ids = [vocabulary.encode(pair[side]) for pair in pairs]
-        name = ("source_vocabulary", "target_vocabulary")[side]
-        sentences = [pair[side] for pair in pairs]
-        warn_unknown(who, name, vocabulary, sentences, ids, "pairs[{}]", stacklevel=3)
-        for i, row in enumerate(ids):
-            check_length(who, f"pairs[{i}]", pairs[i][side], len(row), longest)
+    vocabularies = source_vocabulary, target_vocabulary
+    for i, (side, vocabulary) in enumerate(zip(("source", "target"), vocabularies, strict=True)):
+        sentences = [pair[i] for pair in pairs]
+        ids = encoded_rows(who, model, side, vocabulary, sentences, "pairs[{}]")
+        longest = getattr(model, f"max_{side}_length", None)
         sides.append(([[*row, vocabulary.end_id] for row in ids], longest))
     (sources, source_positions), (targets, target_positions) = sides
     found = np.zeros(len(pairs), "float32")

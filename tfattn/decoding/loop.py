@@ -12,7 +12,6 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn._types import Step, Tensor
-from tfattn.decoding.arguments import Start
 from tfattn.decoding.best import log_probabilities
 from tfattn.decoding.rows import loop_over_open_rows, resized_pasts, with_written_positions
 from tfattn.decoding.rules.base import Rule
@@ -20,30 +19,14 @@ from tfattn.decoding.search_state import RuleState, SearchState
 from tfattn.decoding.state import StateLayout, take_rows
 
 
-def decode(
-    step: Step, search: Any, start: Start, state: Any
-) -> tuple[SearchState, Any, int | Tensor]:
-    """Runs a search to its end.
-
-    Returns:
-        (`SearchState`, state, size of the vocabulary), a row for each hypothesis; the state is None
-        without `return_state`.
-    """
-    found, position = begin(search, start), ops.zeros((), "int32")
-    _, found, state, size = advance(step, search, position, found, state, is_first=True)
-    return found, state, size
-
-
-def begin(search: Any, start: Start) -> SearchState:
+def begin(search: Any, tokens: Tensor, limits: Tensor, extra: dict[str, Tensor]) -> SearchState:
     """The `SearchState` before the first step."""
-    batch = ops.shape(start.tokens)[0]
+    batch = ops.shape(tokens)[0]
     all_open = ops.zeros((batch,), "bool")
-    found = SearchState(
-        start.tokens, all_open, all_open, start.limits, all_open, all_open, start.extra
-    )
+    found = SearchState(tokens, all_open, all_open, limits, all_open, all_open, extra)
     if not search.rules:
         return found
-    states = tuple(rule.start(start.tokens, start.limits) for rule in search.rules)
+    states = tuple(rule.start(tokens, limits) for rule in search.rules)
     return found._replace(rule_state=RuleState(states, ops.zeros((batch,), "float32")))
 
 
@@ -56,16 +39,10 @@ def advance(
     is_first: bool,
     max_steps: Tensor | None = None,
 ) -> tuple[Tensor, SearchState, Any, int | Tensor]:
-    """Runs the search to its end, or for at most `max_steps` steps.
+    """Runs the search from `position`, the last decided one, to its end, or for at most `max_steps`
+    steps: (position, found, state, size of the vocabulary). At first there is one row per sentence.
 
-    Args:
-        position: scalar int32, the last decided position.
-        found, state: those at `position`.
-        is_first: whether the search has not begun, and has one row per sentence.
-        max_steps: scalar int32, or None for all.
-    Returns:
-        (position, found, state, size of the vocabulary). The state is None if neither
-        `max_steps` nor `return_state` is given.
+    The state is None if neither `max_steps` nor `return_state` is given.
     """
     length = ops.shape(found.tokens)[1] - 1
     until = length if max_steps is None else ops.minimum(position + max_steps, length)

@@ -8,9 +8,8 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn._types import Tensor
-from tfattn.decoding.beams import NO_SCORE, Hypotheses, RankedSearch
+from tfattn.decoding.beams import NO_SCORE, RankedSearch
 from tfattn.decoding.best import best_tokens, top_k
-from tfattn.decoding.final import written
 from tfattn.decoding.rules.base import Rule
 from tfattn.decoding.run import Run
 from tfattn.decoding.search_state import SearchState
@@ -38,9 +37,8 @@ class PooledBeamSearch(RankedSearch):
         When called, `Hypotheses`: tokens int32 `(B, K, L)`, scores float32 `(B, K)`, the best
         first; no state.
     Raises:
-        ValueError: an argument is out of its range; `rules` contains an object that is not a rule,
-            or a rule for `BeamSearch` only; when called: the rules leave a sentence no hypothesis;
-            `return_state` is True.
+        ValueError: an argument is out of its range, or `rules` contains a rule for `BeamSearch`
+            only; when called: the rules leave a sentence no hypothesis; `return_state` is True.
     Example: 4 or 5 follows the begin token 2; the end token 3 always follows 5.
         >>> table = np.full((6, 6), -np.inf, "float32")
         >>> table[2, 4], table[2, 5], table[5, 3] = np.log([0.6, 0.4, 1.0])
@@ -58,8 +56,6 @@ class PooledBeamSearch(RankedSearch):
     huggingface/transformers, pull request 20901.
     """
 
-    tensors = ("length_penalty",)
-
     def __init__(
         self,
         num_beams: int = 4,
@@ -68,10 +64,8 @@ class PooledBeamSearch(RankedSearch):
         rules: Sequence[Rule] = (),
         jit_compile: bool = False,
     ):
-        super().__init__(rules, jit_compile)
+        super().__init__(num_beams, length_penalty, rules, jit_compile)
         who = type(self).__name__
-        self.num_beams = _checks.positive_int(who, "num_beams", num_beams)
-        self.length_penalty = _checks.non_negative_number(who, "length_penalty", length_penalty)
         self.early_stopping = _checks.boolean(who, "early_stopping", early_stopping)
         if any(rule.beams_only for rule in self.rules):
             _checks.fail(who, "rules", "hold no rule for `BeamSearch` alone", self.rules)
@@ -79,10 +73,9 @@ class PooledBeamSearch(RankedSearch):
     def start(self, batch_size: int | Tensor, length: int) -> dict[str, Tensor]:
         return {"sums": ops.zeros((batch_size,), "float32")}
 
-    def answer(self, results: dict[str, Any], batch_size: int | Tensor, length: int) -> Hypotheses:
-        shape = (batch_size, self.num_beams)
-        tokens = ops.reshape(results["tokens"], (*shape, length))
-        return Hypotheses(tokens, ops.reshape(results["scores"], shape))
+    @property
+    def num_results(self) -> int:  # type: ignore[override]
+        return self.num_beams
 
     def choose(
         self, logits: Tensor, position: Tensor, found: SearchState, width: int
@@ -178,4 +171,4 @@ class PooledBeamSearch(RankedSearch):
 
     def _streamed(self, run: Run, steps: int) -> Iterator[int]:
         """All tokens at the end: only then is the best hypothesis known."""
-        yield from written(ops.convert_to_numpy(run.results()["tokens"])[0], run.key.settings)
+        yield from run.written(ops.convert_to_numpy(run.results()["tokens"])[0])

@@ -30,17 +30,8 @@ def loop_over_open_rows(
     then writes all rows to their indices in the result, and continues with the open rows and a
     longer `Past`.
 
-    Args:
-        advance: function of (position, found, changing, constants) to the next (position, found,
-            changing).
-        position: scalar int32.
-        found: the state of the search.
-        changing, constants: tensors, rows first, or scalars.
-        is_past: whether each of `changing` is the tensor of a `Past`.
-        keep: whether to return `changing`; else it is an empty tuple.
-        until: scalar int32, the position to stop at.
-    Returns:
-        (position, found, changing) of all rows.
+    `advance` is a function of (position, found, changing, constants) to the next (position, found,
+    changing). Returned are those of all rows, with an empty `changing` unless `keep`.
     """
     import tensorflow as tf
 

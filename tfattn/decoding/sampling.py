@@ -1,7 +1,6 @@
 """Sampling: each token is drawn from the probabilities of the step."""
 
 import copy
-import numbers
 from collections.abc import Sequence
 
 import keras
@@ -39,8 +38,7 @@ class Sampling(Search):
         rules, jit_compile: see `tfattn.decoding.Search`, also for the arguments, result and errors
             of a call. Rules come first, before temperature, `top_k` and `top_p`.
     Raises:
-        ValueError: an argument is out of its range; `rules` contains an object that is not a
-            rule, or a rule for beams only.
+        ValueError: an argument is out of its range; or as in `tfattn.decoding.Search`.
     Example: a step for which tokens 4 and 5 are equally likely.
         >>> log_p = np.log([[1e-9, 1e-9, 1e-9, 1e-9, 0.5, 0.5]]).astype("float32")
         >>> def step(tokens, position, state):
@@ -69,10 +67,9 @@ class Sampling(Search):
         who = type(self).__name__
         self.temperature = _checks.positive_number(who, "temperature", temperature)
         self.top_k = None if top_k is None else _checks.positive_int(who, "top_k", top_k)
-        real = isinstance(top_p, numbers.Real) and not isinstance(top_p, bool)
-        if top_p is not None and not (real and 0 < top_p <= 1):
-            _checks.fail(who, "top_p", "be a number in (0, 1], or None", top_p)
-        self.top_p = None if top_p is None else float(top_p)
+        if top_p is not None:
+            top_p = _checks.fraction(who, "top_p", top_p, ", or None")
+        self.top_p = top_p
         is_generator = isinstance(seed, keras.random.SeedGenerator)
         self.seed = seed if is_generator else _checks.seed(who, seed)
 

@@ -9,10 +9,8 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn._types import Step, Tensor
-from tfattn.decoding.arguments import Ids
 from tfattn.decoding.configurable import Configurable
-from tfattn.decoding.final import final_tokens
-from tfattn.decoding.rules.base import Rule
+from tfattn.decoding.rules.base import Ids, Rule
 from tfattn.decoding.run import Run
 from tfattn.decoding.search_state import SearchState
 
@@ -44,11 +42,12 @@ class Search(Configurable):
         int32 `(B, L)`, L the greatest `max_length`: the tokens after the begin token, up to the end
         token (included), then padding. With `return_state`, `(tokens, state)`.
     Raises:
-        ValueError: `rules` contains an object that is not a rule; `jit_compile` is not a bool; when
-            called: `step` is not callable; `max_length` or `batch_size` is not a positive int; an
-            id is below 0; `return_state` is not a bool; the state does not have `batch_size` rows,
-            or a `Past` has fewer than `max_length` positions; a rule does not fit the vocabulary or
-            the batch; the rules leave a row no token to write.
+        ValueError: `rules` contains an object that is not a rule, or a rule for beams only where
+            there are none; `jit_compile` is not a bool; when called: `step` is not callable;
+            `max_length` or `batch_size` is not a positive int; an id is below 0; `return_state` is
+            not a bool; the state does not have `batch_size` rows, or a `Past` has fewer than
+            `max_length` positions; a rule does not fit the vocabulary or the batch; the rules leave
+            a row no token to write.
     Attributes:
         tensors, not_compiled: names of attributes, see `Rule.tensors`. A new value of an attribute
             in `tensors` compiles nothing new; only `start` reads attributes in `not_compiled`.
@@ -141,7 +140,7 @@ class Search(Configurable):
 
     def _streamed(self, run: Run, steps: int) -> Iterator[int]:
         """The tokens of `stream`."""
-        return final_tokens(run, steps)
+        return run.final_tokens(steps)
 
     def of_sentences(self, places: Sequence[int]) -> "Search":
         """The search for some of the sentences, in that order: its rules with those rows."""

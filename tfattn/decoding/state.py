@@ -19,13 +19,8 @@ def take_rows(tensor: Tensor, rows: Tensor | None) -> Tensor:
 class StateLayout:
     """The paths of changing tensors and constants in a state, known from the first step.
 
-    A constant is a tensor that the step returns as the same object at the same path.
-
-    Args:
-        before: the state before a step.
-        after: the state that the step returned; later steps keep its structure.
-    Attributes:
-        is_past: bools, whether each changing tensor is the tensor of a `Past`.
+    A constant is a tensor that the step returns as the same object at the same path. `is_past`
+    tells of each changing tensor whether it is the tensor of a `Past`.
     """
 
     def __init__(self, before: Any, after: Any):
@@ -59,10 +54,8 @@ class StateLayout:
         ]
 
     def changed(self, before: Any, after: Any) -> list[Tensor]:
-        """The changing tensors after a later step, from the states before and after it.
-
-        Raises:
-            ValueError: structure, shapes, dtypes or constants differ from the first step.
+        """The changing tensors after a later step, from the states before and after it; raises if
+        structure, shapes, dtypes or constants differ from the first step.
         """
         before, after = (dict(keras.tree.flatten_with_path(state)) for state in (before, after))
         if after.keys() != self._leaves.keys():
@@ -77,11 +70,7 @@ class StateLayout:
 
 
 def paths_of_pasts(who: str, state: Any) -> set[tuple[Any, ...]]:
-    """The paths of the leaves that are the tensor of a `Past`.
-
-    Raises:
-        ValueError: a `Past` does not contain one tensor of rank 3 or more.
-    """
+    """The paths of the leaves that are the tensor of a `Past`."""
     mark: Any = object()
 
     def marked(part: Any) -> Past | None:

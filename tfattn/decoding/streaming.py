@@ -7,8 +7,16 @@ from typing import Any
 import numpy as np
 
 from tfattn import _checks
-from tfattn.decoding import translation
 from tfattn.decoding.search import Search
+from tfattn.decoding.translation import (
+    check_parts,
+    checked_search,
+    encoded,
+    encoded_rows,
+    limits_of,
+    padded,
+    special_ids,
+)
 
 _CUT = "\N{REPLACEMENT CHARACTER}"  # decoded from a character with missing bytes
 
@@ -41,22 +49,18 @@ def translate_stream(
     """
     who = "translate_stream"
     _checks.string(who, "sentence", sentence)
-    translation.check_parts(who, model, source_vocabulary, target_vocabulary)
+    check_parts(who, model, source_vocabulary, target_vocabulary)
     if max_length is not None:
         _checks.positive_int(who, "max_length", max_length)
-    search = translation.checked_search(who, search, 1)
-    translation.check_read(who, model, search.rules)
-    ids = source_vocabulary.encode(sentence)
-    unknown = "source_vocabulary", source_vocabulary, [sentence], [ids], "sentence"
-    translation.warn_unknown(who, *unknown, stacklevel=3)
-    longest = getattr(model, "max_source_length", None)
-    translation.check_length(who, "sentence", sentence, len(ids), longest)
+    search = checked_search(who, search, 1, model)
+    (ids,) = encoded_rows(who, model, "source", source_vocabulary, [sentence], "sentence")
     if not ids:
         return iter(())
-    source = translation.padded([[*ids, source_vocabulary.end_id]], 1, longest)
-    limits = max_length or translation.limits_of(model, source)
-    state = translation.encoded(model, source, int(np.max(limits)), search.rules)
-    tokens = search.stream(model.step, state, limits, **translation.special_ids(target_vocabulary))
+    longest = getattr(model, "max_source_length", None)
+    source = padded([[*ids, source_vocabulary.end_id]], 1, longest)
+    limits = max_length or limits_of(model, source)
+    state = encoded(model, source, int(np.max(limits)), search.rules)
+    tokens = search.stream(model.step, state, limits, **special_ids(target_vocabulary))
     return _pieces(tokens, target_vocabulary)
 
 

@@ -11,10 +11,9 @@ import keras
 import numpy as np
 
 from tfattn import _checks
-from tfattn.decoding.arguments import Ids
 from tfattn.decoding.compiling import compiled, without_gradients
 from tfattn.decoding.greedy import GreedySearch
-from tfattn.decoding.rules.base import Rule, check_required_length
+from tfattn.decoding.rules.base import Ids, Rule, check_required_length
 from tfattn.decoding.run import RowError
 from tfattn.decoding.search import Search
 
@@ -151,24 +150,19 @@ def _hypotheses(
     """(Tokens `(N, L)`, scores `(N,)` of beams or None) of each sentence; None if it is empty."""
     check_parts(who, model, source_vocabulary, target_vocabulary)
     sentences = _checks.strings(who, "sentences", sentences)
-    search = checked_search(who, search, len(sentences)).in_batches()
-    rules = search.rules
+    search = checked_search(who, search, len(sentences), model).in_batches()
     _checks.positive_int(who, "batch_size", batch_size)
     if max_length is not None:
         _checks.positive_int(who, "max_length", max_length)
     _checks.boolean(who, "progress", progress)
-    sources = [source_vocabulary.encode(sentence) for sentence in sentences]
-    longest = getattr(model, "max_source_length", None)
-    for i, ids in enumerate(sources):
-        check_length(who, f"sentences[{i}]", sentences[i], len(ids), longest)
-    check_read(who, model, rules)
-    check_lengths_of_prompts(
-        who,
-        rules,
-        [_limit_of(model, ids, source_vocabulary, max_length) for ids in sources],
-        target_vocabulary,
-    )
-    warn_unknown(who, "source_vocabulary", source_vocabulary, sentences, sources, "sentences[{}]")
+    place, longest = "sentences[{}]", getattr(model, "max_source_length", None)
+    sources = encoded_rows(who, model, "source", source_vocabulary, sentences, place, stacklevel=5)
+    most = limits([len(ids) + 1 for ids in sources], getattr(model, "max_target_length", None))
+    # An empty sentence is not translated, and has no limit.
+    most = np.where(list(map(bool, sources)), max_length or most, np.iinfo("int64").max)
+    ids_of_target = special_ids(target_vocabulary)
+    for rule in search.rules:
+        check_required_length(who, rule, most, Ids(**ids_of_target), row=place)
     hypotheses: list[tuple[np.ndarray, Any] | None] = [None] * len(sentences)
     bar = keras.utils.Progbar(len(sentences), unit_name="sentence", verbose=int(progress))
     done = sources.count([])
@@ -181,19 +175,41 @@ def _hypotheses(
     for batch, ids in zip(groups, arrays, strict=True):
         max_lengths = max_length or limits_of(model, ids)
         indices = [*batch, *[batch[-1]] * (len(ids) - len(batch))]
-        state = encoded(model, ids, int(np.max(max_lengths)), rules, counts[ids.shape])
+        state = encoded(model, ids, int(np.max(max_lengths)), search.rules, counts[ids.shape])
         of_batch = search.of_sentences(indices)
         try:
-            found = of_batch(
-                model.step, state, len(ids), max_lengths, **special_ids(target_vocabulary)
-            )
+            found = of_batch(model.step, state, len(ids), max_lengths, **ids_of_target)
         except RowError as error:
-            raise error.of_row(f"sentences[{indices[error.index]}]") from None
+            raise error.of_row(place.format(indices[error.index])) from None
         for i, each in zip(batch, _by_sentence(found), strict=False):
             hypotheses[i] = each
         done += len(batch)
         bar.update(done)
     return hypotheses
+
+
+def encoded_rows(
+    who: str,
+    model: Any,
+    side: str,
+    vocabulary: Any,
+    sentences: Sequence[str],
+    place: str,
+    stacklevel: int = 4,
+) -> list[list[int]]:
+    """The ids of sentences for a side of the model, "source" or "target". Raises for a sentence
+    that is longer than the model's positions, and warns of unknown words.
+    """
+    rows = [vocabulary.encode(sentence) for sentence in sentences]
+    longest = getattr(model, f"max_{side}_length", None)
+    for i, (sentence, ids) in enumerate(zip(sentences, rows, strict=True)):
+        if longest is not None and len(ids) >= longest:  # the end token needs one more position
+            expected = f"{longest - 1} tokens, as far as the model's positions reach"
+            begin = sentence if len(sentence) < 60 else f"{sentence[:57]}..."
+            expected = f"have at most {expected}, not {len(ids)}"
+            _checks.fail(who, place.format(i), expected, begin)
+    warn_unknown(who, f"{side}_vocabulary", vocabulary, sentences, rows, place, stacklevel)
+    return rows
 
 
 def unknown_words(vocabulary: Any, sentence: str, ids: Sequence[int]) -> list[str]:
@@ -239,14 +255,10 @@ def warn_unknown(
     sentences: Sequence[str],
     rows: Sequence[Sequence[int]],
     place: str,
-    stacklevel: int = 4,
+    stacklevel: int,
 ) -> None:
-    """Warns once of the words that a vocabulary reads as unknown.
-
-    Args:
-        rows: the ids of each sentence.
-        place: the name of a sentence in the message, with "{}" for its index.
-        stacklevel: of `warnings.warn`, for the line that called the public function.
+    """Warns once of the words that a vocabulary reads as unknown, from the ids of each sentence;
+    `place` names a sentence, with "{}" for its index.
     """
     numbered = enumerate(zip(sentences, rows, strict=True))
     found = {place.format(i): unknown_words(vocabulary, *each) for i, each in numbered}
@@ -307,8 +319,8 @@ def special_ids(vocabulary: Any) -> dict[str, Any]:
     return {name: getattr(vocabulary, name) for name in ("begin_id", "end_id", "padding_id")}
 
 
-def checked_search(who: str, search: Search | None, count: int) -> Search:
-    """A search whose rules fit that number of sentences; greedy search for None."""
+def checked_search(who: str, search: Search | None, count: int, model: Any) -> Search:
+    """A search whose rules fit that number of sentences and the model; greedy search for None."""
     search = GreedySearch() if search is None else search
     if not isinstance(search, Search):
         _checks.fail(who, "search", "be a search, such as `GreedySearch()`", search)
@@ -316,15 +328,16 @@ def checked_search(who: str, search: Search | None, count: int) -> Search:
         if rule.num_rows not in (None, count):
             expected = f"have rules with a row for each of the {count} sentences, or without rows"
             _checks.fail(who, "search", expected, rule)
+    _check_read(who, model, search.rules)
     return search
 
 
-def check_read(who: str, model: Any, rules: Sequence[Rule]) -> None:
+def _check_read(who: str, model: Any, rules: Sequence[Rule]) -> None:
     """Raises if `model.encode` lacks the argument for an entry that a rule reads."""
     if not _read_by(rules):
         return
     for part in getattr(model, "models", ()):  # of an ensemble
-        check_read(who, part, rules)
+        _check_read(who, part, rules)
     arguments = inspect.signature(model.encode).parameters
     if any(each.kind is inspect.Parameter.VAR_KEYWORD for each in arguments.values()):
         return
@@ -334,33 +347,13 @@ def check_read(who: str, model: Any, rules: Sequence[Rule]) -> None:
             _checks.fail(who, "model", f"{expected}, for {type(rule).__name__}", model)
 
 
-def check_lengths_of_prompts(
-    who: str, rules: Sequence[Rule], limits: Sequence[int], target_vocabulary: Any
-) -> None:
-    """Raises if a rule needs more tokens than the limit of a sentence."""
-    ids = Ids(**special_ids(target_vocabulary))
-    for rule in rules:
-        check_required_length(who, rule, np.asarray(limits, "int64"), ids, row="sentences[{}]")
-
-
-def check_length(who: str, argument: str, sentence: str, count: int, longest: int | None) -> None:
-    """Raises if a sentence of `count` tokens is longer than the model's positions."""
-    if longest is not None and count >= longest:  # the end token needs one more position
-        expected = f"{longest - 1} tokens, as far as the model's positions reach"
-        begin = sentence if len(sentence) < 60 else f"{sentence[:57]}..."
-        _checks.fail(who, argument, f"have at most {expected}, not {count}", begin)
-
-
 def check_parts(who: str, model: Any, source_vocabulary: Any, target_vocabulary: Any) -> None:
     """Raises unless the model has `encode` and `step` and the sizes of the vocabularies."""
     for name in ("encode", "step"):
         if not callable(getattr(model, name, None)):
             _checks.fail(who, "model", "have `encode` and `step`, see `tfattn.decoding`", model)
-    vocabularies = {
-        "source_vocabulary": source_vocabulary,
-        "target_vocabulary": target_vocabulary,
-    }
-    for argument, vocabulary in vocabularies.items():
+    for side, vocabulary in (("source", source_vocabulary), ("target", target_vocabulary)):
+        argument = f"{side}_vocabulary"
         _checks.vocabulary(who, argument, vocabulary)
         size = getattr(model, f"{argument}_size", None)
         if size is not None and len(vocabulary) != size:
@@ -394,11 +387,8 @@ def padded(rows: list[list[int]], batch_size: int, longest: int | None) -> np.nd
 
 
 def limits(lengths: Any, positions: int | None) -> np.ndarray:
-    """Maximum lengths of translations, from the lengths of sentences with the end token.
-
-    Args:
-        lengths: ints `(B,)`.
-        positions: the number of target positions; None for no limit.
+    """Maximum lengths of translations, from the lengths `(B,)` of sentences with the end token;
+    `positions` is the number of target positions, None for no limit.
     """
     longest = _rounded(3 * _rounded(np.asarray(lengths)) // 2 + 8)
     return longest if positions is None else np.minimum(longest, positions)
@@ -407,13 +397,6 @@ def limits(lengths: Any, positions: int | None) -> np.ndarray:
 def limits_of(model: Any, ids: np.ndarray) -> np.ndarray:
     """`limits` of each row of `(B, S)` padded ids, within the model's positions."""
     return limits(np.count_nonzero(ids, axis=1), getattr(model, "max_target_length", None))
-
-
-def _limit_of(model: Any, ids: list[int], vocabulary: Any, max_length: int | None) -> int:
-    """Maximum length of a translation; an empty sentence is not translated, and has no limit."""
-    if not ids:
-        return np.iinfo("int64").max
-    return max_length or int(limits_of(model, np.array([[*ids, vocabulary.end_id]]))[0])
 
 
 def _rounded(length: Any) -> Any:

@@ -2,15 +2,22 @@
 
 import copy
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from keras import ops
 
 from tfattn import _checks
 from tfattn._types import Tensor
-from tfattn.decoding.arguments import Ids
 from tfattn.decoding.configurable import NO_TOKEN, Configurable
+
+
+class Ids(NamedTuple):
+    """The ids of the special tokens."""
+
+    begin_id: int = 2
+    end_id: int = 3
+    padding_id: int = 0
 
 
 class Rule(Configurable):
@@ -131,10 +138,10 @@ def token_mask(ids: Tensor, where: Tensor, size: int | Tensor) -> Tensor:
     return ops.scatter(ops.reshape(indices, (-1, 2)), selected, (rows, size)) > 0
 
 
-def checked_ids(who: str, argument: str, value: Any) -> list[int]:
-    """One or more token ids."""
+def checked_ids(who: str, argument: str, value: Any, least: int = 1) -> list[int]:
+    """At least `least` token ids."""
     ids = _checks.integers(who, argument, value)
-    if not ids or min(ids) < 0:
+    if len(ids) < least or min(ids, default=0) < 0:
         _checks.fail(who, argument, "hold ids of at least 0, one or more", value)
     return ids
 
@@ -166,11 +173,8 @@ def padded(rows: Sequence[Sequence[int]], width: int, left: bool = False) -> np.
 def check_required_length(
     who: str, rule: Rule, limits: np.integer | np.ndarray, ids: Ids, row: str = "row {}"
 ) -> None:
-    """Raises if a rule needs a greater `max_length`.
-
-    Args:
-        limits: one for all rows, or `(B,)`.
-        row: format of the name of a row, from its index.
+    """Raises if a rule needs a greater `max_length` than the limit of all rows or those `(B,)`;
+    `row` is the format of the name of a row, from its index.
     """
     needed, reason = rule.required_length(ids)
     needed, limits = np.broadcast_arrays(needed, limits)

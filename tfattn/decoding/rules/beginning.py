@@ -9,9 +9,8 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn._types import Tensor
-from tfattn.decoding.arguments import Ids
 from tfattn.decoding.configurable import NO_TOKEN
-from tfattn.decoding.rules.base import Rule, check_ids_below, checked_ids, padded
+from tfattn.decoding.rules.base import Ids, Rule, check_ids_below, checked_ids, padded
 
 
 @keras.saving.register_keras_serializable("tfattn")
@@ -46,7 +45,7 @@ class TargetPrefix(Rule):
         rows = _rows(tokens)
         self.per_row = rows is not None
         if rows is not None:
-            rows = [[] if _is_empty(row) else checked_ids(who, "tokens", row) for row in rows]
+            rows = [checked_ids(who, "tokens", row, least=0) for row in rows]
         else:
             rows = [checked_ids(who, "tokens", tokens)]
         table = padded(rows, max(1, *map(len, rows)))
@@ -69,7 +68,8 @@ class TargetPrefix(Rule):
         return ops.where(given, only, logits), state
 
     def required_length(self, ids: Ids) -> tuple[int | np.ndarray, str]:
-        given = self._given(ids)
+        # Whether each entry of the table is a required token.
+        given = np.logical_and(self.tokens != NO_TOKEN, self.tokens != ids.padding_id)
         ends = np.logical_and(given, self.tokens == ids.end_id)
         after = np.cumsum(ends, axis=-1) - ends > 0
         wrong = np.any(np.logical_and(given, after), axis=-1)
@@ -79,10 +79,6 @@ class TargetPrefix(Rule):
             _checks.fail("TargetPrefix", "tokens", expected, row.tolist())
         lengths = np.arange(1, given.shape[-1] + 1)
         return np.max(np.where(given, lengths, 0), axis=-1), "the tokens of TargetPrefix"
-
-    def _given(self, ids: Ids) -> np.ndarray:
-        """bool, whether each entry of the table is a required token."""
-        return np.logical_and(self.tokens != NO_TOKEN, self.tokens != ids.padding_id)
 
     def check_vocabulary(self, size: int) -> None:
         check_ids_below("TargetPrefix", "tokens", self.tokens, size)
@@ -95,7 +91,3 @@ def _rows(tokens: Any) -> list[Any] | None:
     tokens = list(tokens)
     nested = [np.iterable(row) and not isinstance(row, str | bytes) for row in tokens]
     return tokens if tokens and all(nested) else None
-
-
-def _is_empty(row: Any) -> bool:
-    return isinstance(row, list | tuple) and not row

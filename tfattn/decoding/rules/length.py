@@ -5,8 +5,7 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn._types import Tensor
-from tfattn.decoding.arguments import Ids
-from tfattn.decoding.rules.base import Rule
+from tfattn.decoding.rules.base import Ids, Rule
 
 
 @keras.saving.register_keras_serializable("tfattn")

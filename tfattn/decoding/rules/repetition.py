@@ -45,7 +45,10 @@ class RepetitionPenalty(Rule):
     def adjust(
         self, logits: Tensor, tokens: Tensor, position: Tensor, state: tuple[()]
     ) -> tuple[Tensor, tuple[()]]:
-        repeated = token_mask(tokens, _written(tokens, position), ops.shape(logits)[1])
+        positions = ops.arange(ops.shape(tokens)[1], dtype="int32")
+        written = ops.logical_and(positions >= 1, positions <= position)  # not the begin token
+        written = ops.broadcast_to(written, ops.shape(tokens))
+        repeated = token_mask(tokens, written, ops.shape(logits)[1])
         less = ops.where(logits > 0, logits / self.penalty, logits * self.penalty)
         return ops.where(repeated, less, logits), state
 
@@ -89,11 +92,3 @@ class NoRepeatNgrams(Rule):
             same = ops.logical_and(same, before == last[:, None])
         forbidden = token_mask(tokens, same, ops.shape(logits)[1])
         return ops.where(forbidden, -float("inf"), logits), state
-
-
-def _written(tokens: Tensor, position: Tensor) -> Tensor:
-    """bool `(R, L)`, the positions of written tokens, without the begin token."""
-    positions = ops.arange(ops.shape(tokens)[1], dtype="int32")
-    return ops.broadcast_to(
-        ops.logical_and(positions >= 1, positions <= position), ops.shape(tokens)
-    )

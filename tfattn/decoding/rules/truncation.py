@@ -36,7 +36,7 @@ class MinP(Rule):
     lowers_only = True
 
     def __init__(self, share: float):
-        self.share = _share("MinP", "share", share)
+        self.share = _checks.fraction("MinP", "share", share)
 
     def adjust(
         self, logits: Tensor, tokens: Tensor, position: Tensor, state: tuple[()]
@@ -74,7 +74,7 @@ class TypicalP(Rule):
     lowers_only = True
 
     def __init__(self, mass: float):
-        self.mass = _share("TypicalP", "mass", mass)
+        self.mass = _checks.fraction("TypicalP", "mass", mass)
 
     def adjust(
         self, logits: Tensor, tokens: Tensor, position: Tensor, state: tuple[()]
@@ -102,11 +102,3 @@ class TypicalP(Rule):
         high = ops.max(ops.where(p > 0, distances, 0.0), axis=-1, keepdims=True)
         _, furthest = ops.fori_loop(0, 32, halved, (ops.full_like(high, -1e-6), high))
         return ops.where(distances > furthest, -float("inf"), logits), state
-
-
-def _share(who: str, argument: str, value: float) -> float:
-    """A number in (0, 1]."""
-    value = _checks.positive_number(who, argument, value)
-    if value > 1:
-        _checks.fail(who, argument, "be a number in (0, 1]", value)
-    return value
