@@ -16,7 +16,7 @@ from tests.helpers.tensors import BACKEND, tf
 from tfattn import biases, masks
 from tfattn.core import pairs
 from tfattn.decoding import rules
-from tfattn.layers import tables
+from tfattn.layers import tokens
 
 B, T, S, D, V = 2, 3, 7, 5, 11
 
@@ -259,7 +259,7 @@ def test_error_of_a_device_turns_no_check_off():
         def __array__(self, *args, **kwargs):
             raise OSError("the device has failed")
 
-    for check in (lambda ids: tables.ids_below("layer", "ids", ids, 3), pairs.known):
+    for check in (lambda ids: tokens.ids_below("layer", "ids", ids, 3), pairs.known):
         with pytest.raises(OSError, match="the device has failed"):
             check(Broken())
 

@@ -1,5 +1,6 @@
-"""Configs, copies and seeds of sublayers."""
+"""Configs, copies, seeds and holders of sublayers."""
 
+import weakref
 import zlib
 from typing import Any, TypeVar
 
@@ -81,16 +82,8 @@ _KINDS = ("activation", "constraint", "initializer", "regularizer")
 
 
 def copy_of(layer: keras.layers.Layer | None, **changes: Any) -> Any:
-    """A new layer from the same config, with its own weights; None for None.
-
-    Args:
-        layer: any layer, or None. It is not changed.
-        **changes: new values for entries of the config, such as `name`, `dtype` and `seed`. Names
-            that are not in the config are ignored: a norm has no seed.
-    Example:
-        >>> attention = MultiHeadAttention(num_heads=2, key_dim=3, dropout=0.1)
-        >>> copy_of(attention, name="block_3", seed=7).seed
-        7
+    """A new layer from the same config, with its own weights; None for None. Changes of entries
+    that the config does not have are ignored: a norm has no seed.
     """
     if layer is None:
         return None
@@ -138,3 +131,26 @@ def copy_initializer(initializer: Any) -> Any:
 def part_seed(seed: int | None, name: str) -> int | None:
     """A seed for the sublayer `name`: with one seed, sublayers would drop the same features."""
     return None if seed is None else zlib.crc32(f"{seed}/{name}".encode()) >> 1
+
+
+def build_part(holder: keras.layers.Layer, part: keras.layers.Layer | None, *shapes: Any) -> None:
+    """Builds a sublayer, unless it is built or None, and records `holder` on it.
+
+    Sublayers that are passed in and not copied may be shared by two layers, with their weights. A
+    saved model cannot express this: each layer's config contains the sublayer, and Keras saves
+    shared weights once, with the first layer. So saving such a layer by its config is an error; not
+    that of subclassed models, whose own code shares the sublayer again, and of `.weights.h5` files.
+    """
+    if part is None:
+        return
+    if not part.built:
+        part.build(*shapes)
+    # Weak references: a deleted layer no longer shares the sublayer.
+    vars(part).setdefault("_holders", weakref.WeakSet()).add(holder)
+
+
+def other_holders(part: Any, holder: Any) -> list[str]:
+    """The names of other layers that hold a sublayer of `holder`."""
+    holders = getattr(part, "_holders", ())
+    others = [f"`{other.name}`" for other in holders if other is not holder]
+    return sorted(others) if holder in holders else []

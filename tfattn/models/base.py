@@ -13,8 +13,8 @@ from tfattn._types import Tensor
 from tfattn.core import products
 from tfattn.core.engine import scope
 from tfattn.core.floats import given_tensor
-from tfattn.layers.calls import CheckedCall
-from tfattn.layers.tables import whole_ids
+from tfattn.layers.base import CheckedCall
+from tfattn.layers.tokens import whole_ids
 
 
 class TokenModel(CheckedCall, keras.Model):

@@ -8,7 +8,7 @@ from keras import ops
 from tfattn import _checks
 from tfattn._types import Shape
 from tfattn.layers.configs import checked_layer, copy_of, part_seed
-from tfattn.layers.tables import ids_below
+from tfattn.layers.tokens import ids_below
 from tfattn.layers.transformer.block import TransformerBlock
 from tfattn.models.base import TokenModel
 from tfattn.models.stacks import TransformerDecoder

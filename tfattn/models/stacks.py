@@ -10,20 +10,19 @@ from tfattn import _checks
 from tfattn._past import Past
 from tfattn._types import Shape, Size, Tensor
 from tfattn.core.guard import zero_hidden, zero_nonfinite_padding
-from tfattn.layers.calls import CheckedCall
+from tfattn.layers.base import CheckedCall
 from tfattn.layers.configs import (
     LayerTemplate,
+    build_part,
     checked_layer,
     copy_of,
     part_seed,
     unshared_config,
 )
 from tfattn.layers.dropout import Dropout
-from tfattn.layers.masks import mask_of_tokens, padding_mask
 from tfattn.layers.positions.added import SinusoidalPositionalEncoding
 from tfattn.layers.positions.base import HeadPositions
-from tfattn.layers.sharing import build_part, check_unshared
-from tfattn.layers.tables import ids_below, nan_outside
+from tfattn.layers.tokens import ids_below, mask_of_tokens, nan_outside, padding_mask
 from tfattn.layers.transformer.block import TransformerBlock
 from tfattn.layers.transformer.decoder_block import TransformerDecoderBlock
 from tfattn.layers.transformer.encoder_block import TransformerEncoderBlock
@@ -159,10 +158,6 @@ class _Stack(CheckedCall, keras.layers.Layer):
 
     def compute_mask(self, ids: Tensor, previous_mask: Tensor | None = None) -> Tensor:
         return padding_mask(ids)
-
-    def get_build_config(self) -> dict[str, Any] | None:
-        check_unshared(self, "positions")
-        return super().get_build_config()
 
 
 @keras.saving.register_keras_serializable("tfattn")

@@ -8,7 +8,7 @@ from keras import ops
 from tfattn import _checks
 from tfattn._types import Shape
 from tfattn.layers.configs import LayerTemplate, checked_layer, part_seed
-from tfattn.layers.masks import padding_mask
+from tfattn.layers.tokens import padding_mask
 from tfattn.layers.transformer.block import TransformerBlock
 from tfattn.models.base import TokenModel, initial_coverage, vocabulary_sizes
 from tfattn.models.stacks import TransformerDecoder, TransformerEncoder, token_embedding

@@ -10,7 +10,7 @@ from tfattn import _checks
 from tfattn._types import Shape, Size, Tensor
 from tfattn.core.floats import given_tensor
 from tfattn.core.grid_function import GridFunction
-from tfattn.layers.masks import mask_of_tokens
+from tfattn.layers.tokens import mask_of_tokens
 
 
 def checked_axes(who: str, attention_axes: Any) -> tuple[int, ...] | None:

@@ -17,10 +17,8 @@ from tfattn.core.masks import Mask
 from tfattn.layers.attention import recording
 from tfattn.layers.attention.normalizers import Normalizer
 from tfattn.layers.attention.scores import Score
-from tfattn.layers.calls import CheckedCall
-from tfattn.layers.masks import AttachMask, mask_of_tokens
-from tfattn.layers.sharing import check_unshared
-from tfattn.layers.specs import spec_of_call
+from tfattn.layers.base import CheckedCall, spec_of_call
+from tfattn.layers.tokens import AttachMask, mask_of_tokens
 
 _ORDER = "the order is query, value, key; lengths are passed as `valid_lens=`"
 
@@ -203,10 +201,6 @@ class AttentionLayer(CheckedCall, keras.layers.Layer):
             if name == "attention_weights":
                 return AttentionLayer.attention_weights.fget(self)  # type: ignore[attr-defined]
             return super().__getattr__(name)
-
-    def get_build_config(self) -> dict[str, Any] | None:
-        check_unshared(self, "score", "positions", "normalizer")
-        return super().get_build_config()
 
     def _check_shapes(
         self, query_shape: Shape, value_shape: Shape | None, key_shape: Shape | None = None

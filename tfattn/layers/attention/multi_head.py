@@ -21,9 +21,8 @@ from tfattn.layers.attention.normalizers import Normalizer, checked_normalizer
 from tfattn.layers.attention.projection import from_heads, to_heads
 from tfattn.layers.attention.scores import Score
 from tfattn.layers.attention.single_head import score_or_default
-from tfattn.layers.configs import keras_object
+from tfattn.layers.configs import build_part, keras_object
 from tfattn.layers.positions.base import HeadPositions
-from tfattn.layers.sharing import build_part
 
 # Values of `flash_attention` and paths of the engine.
 _PATHS = {None: None, True: "streamed", False: "dense"}

@@ -12,10 +12,9 @@ from tfattn.core.biases import Bias
 from tfattn.core.masks import Mask
 from tfattn.layers.attention.base import AttentionLayer
 from tfattn.layers.attention.single_head import Attention
-from tfattn.layers.calls import CheckedCall
+from tfattn.layers.base import CheckedCall, spec_of_call
 from tfattn.layers.configs import LayerTemplate, keras_object, serialized
-from tfattn.layers.masks import mask_of_tokens
-from tfattn.layers.specs import spec_of_call
+from tfattn.layers.tokens import mask_of_tokens
 
 
 @keras.saving.register_keras_serializable("tfattn")

@@ -15,9 +15,8 @@ from keras import ops
 from tfattn import _checks
 from tfattn._types import Shape, Tensor
 from tfattn.core import kernels, products, scores, symbolic
-from tfattn.layers.calls import CheckedCall
-from tfattn.layers.sharing import build_part, check_unshared
-from tfattn.layers.specs import spec_of_call
+from tfattn.layers.base import CheckedCall, spec_of_call
+from tfattn.layers.configs import build_part
 
 
 class Score(CheckedCall, keras.layers.Layer):
@@ -231,10 +230,6 @@ class SoftCapScore(Score):
 
     def parameters(self) -> tuple[Tensor, ...]:
         return self.score.parameters()
-
-    def get_build_config(self) -> dict[str, Any] | None:
-        check_unshared(self, "score")
-        return super().get_build_config()
 
 
 @keras.saving.register_keras_serializable("tfattn")

@@ -10,7 +10,7 @@ from tfattn.core.call import AttentionCall
 from tfattn.layers.attention.base import AttentionLayer
 from tfattn.layers.attention.normalizers import Normalizer, checked_normalizer
 from tfattn.layers.attention.scores import AdditiveScore, BilinearScore, DotProductScore, Score
-from tfattn.layers.sharing import build_part
+from tfattn.layers.configs import build_part
 
 
 @keras.saving.register_keras_serializable("tfattn")

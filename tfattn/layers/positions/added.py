@@ -11,10 +11,9 @@ from tfattn import _checks
 from tfattn._types import Shape, Tensor
 from tfattn.core import pairs, symbolic
 from tfattn.core.floats import given_tensor
-from tfattn.layers.calls import CheckedCall
+from tfattn.layers.base import CheckedCall, spec_of_call
 from tfattn.layers.configs import keras_object
-from tfattn.layers.specs import spec_of_call
-from tfattn.layers.tables import nan_outside
+from tfattn.layers.tokens import nan_outside
 
 
 class _PositionalEncoding(CheckedCall, keras.layers.Layer):

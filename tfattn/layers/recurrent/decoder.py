@@ -11,10 +11,10 @@ from tfattn.core import pairs, products, softmax
 from tfattn.layers.attention import recording
 from tfattn.layers.attention.scores import AdditiveScore, Score
 from tfattn.layers.attention.single_head import checked_score
-from tfattn.layers.masks import mask_of_tokens, padding_mask
+from tfattn.layers.configs import build_part
 from tfattn.layers.recurrent.recurrence import loop, state_sizes
 from tfattn.layers.recurrent.stack import RecurrentStack
-from tfattn.layers.sharing import build_part, check_unshared
+from tfattn.layers.tokens import mask_of_tokens, padding_mask
 
 
 @keras.saving.register_keras_serializable("tfattn")
@@ -203,10 +203,6 @@ class RecurrentDecoder(RecurrentStack):
 
     def compute_output_shape(self, ids_shape: Shape, memory_shape: Shape) -> Shape:
         return (*ids_shape, self.width)
-
-    def get_build_config(self) -> dict[str, Any] | None:
-        check_unshared(self, "score")
-        return super().get_build_config()
 
 
 class _DecoderStep:

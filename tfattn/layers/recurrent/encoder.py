@@ -8,9 +8,9 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn._types import Shape, Tensor
-from tfattn.layers.masks import padding_mask
 from tfattn.layers.recurrent.recurrence import loop
 from tfattn.layers.recurrent.stack import RecurrentStack
+from tfattn.layers.tokens import padding_mask
 
 
 @keras.saving.register_keras_serializable("tfattn")

@@ -7,13 +7,11 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn._types import Tensor
-from tfattn.layers.calls import CheckedCall
+from tfattn.layers.base import CheckedCall, spec_of_call
 from tfattn.layers.configs import part_seed
 from tfattn.layers.dropout import Dropout
-from tfattn.layers.masks import padding_mask
 from tfattn.layers.recurrent.recurrence import cell_class, checked_cell, state_sizes
-from tfattn.layers.specs import spec_of_call
-from tfattn.layers.tables import ids_below, nan_outside
+from tfattn.layers.tokens import ids_below, nan_outside, padding_mask
 
 
 class RecurrentStack(CheckedCall, keras.layers.Layer):

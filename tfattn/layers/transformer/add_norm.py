@@ -6,7 +6,7 @@ import keras
 
 from tfattn import _checks
 from tfattn._types import Shape
-from tfattn.layers.calls import CheckedCall
+from tfattn.layers.base import CheckedCall
 from tfattn.layers.configs import LayerTemplate, checked_layer
 from tfattn.layers.dropout import Dropout
 from tfattn.layers.transformer.norm import LayerNormalization

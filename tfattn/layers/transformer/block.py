@@ -7,9 +7,8 @@ import keras
 from tfattn import _checks
 from tfattn._types import Shape
 from tfattn.layers.attention.multi_head import MultiHeadAttention
-from tfattn.layers.calls import CheckedCall
+from tfattn.layers.base import CheckedCall, spec_of_call
 from tfattn.layers.configs import LayerTemplate, checked_layer, part_seed
-from tfattn.layers.specs import spec_of_call
 from tfattn.layers.transformer.add_norm import AddNorm
 from tfattn.layers.transformer.feed_forward import PositionwiseFeedForward
 from tfattn.layers.transformer.norm import LayerNormalization

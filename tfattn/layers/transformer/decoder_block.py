@@ -9,7 +9,7 @@ from keras import ops
 from tfattn import _checks
 from tfattn._types import Shape, Tensor
 from tfattn.core.guard import zero_nonfinite_padding
-from tfattn.layers.masks import AttachMask, mask_of_tokens
+from tfattn.layers.tokens import AttachMask, mask_of_tokens
 from tfattn.layers.transformer.block import TransformerBlock
 
 

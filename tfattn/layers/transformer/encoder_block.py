@@ -6,7 +6,7 @@ import keras
 
 from tfattn._types import Shape, Tensor
 from tfattn.core.guard import zero_nonfinite_padding
-from tfattn.layers.masks import mask_of_tokens
+from tfattn.layers.tokens import mask_of_tokens
 from tfattn.layers.transformer.block import TransformerBlock
 
 

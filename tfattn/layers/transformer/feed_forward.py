@@ -7,7 +7,7 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn._types import Shape
-from tfattn.layers.calls import CheckedCall
+from tfattn.layers.base import CheckedCall
 from tfattn.layers.configs import copy_initializer, keras_object
 from tfattn.layers.dropout import Dropout
 

@@ -1,4 +1,4 @@
-"""Ids and positions outside a table: an error if their values are known, else NaN."""
+"""Ids, positions and masks of tokens."""
 
 from typing import Any
 
@@ -7,6 +7,7 @@ import numpy as np
 from keras import ops
 
 from tfattn import _checks
+from tfattn._types import Tensor
 from tfattn.core import pairs
 
 
@@ -43,3 +44,38 @@ def nan_outside(x: Any, ids: Any, size: int | None) -> Any:
     ids = ops.cast(ids, "int32")
     inside = ops.logical_and(ids >= 0, ids < size)
     return ops.where(ops.expand_dims(inside, -1), x, float("nan"))
+
+
+def padding_mask(ids: Any) -> Any:
+    """True where a token is real: `(B, T)` of ids `(B, T)`."""
+    return ops.not_equal(ids, 0)
+
+
+def mask_of_tokens(tokens: Any, *given: Any) -> Any:
+    """The masks that are not None joined by AND, with one entry per token, or None.
+
+    `keras.layers.TimeDistributed` leaves the vectors of sentences, `(B, N, D)`, the mask of their
+    words, `(B, N, T)`: a sentence is real if one of its words is.
+    """
+    joined = None
+    for mask in given:
+        if mask is None:
+            continue
+        axes = tuple(range(len(tokens.shape) - 1, len(getattr(mask, "shape", ()))))
+        mask = ops.any(mask, axis=axes) if axes else mask
+        joined = mask if joined is None else ops.logical_and(joined, mask)
+    return joined
+
+
+class AttachMask(keras.layers.Layer):
+    """Attaches a mask to a tensor; Keras itself propagates only the implicit mask of the input."""
+
+    def __init__(self, **kwargs: Any):
+        super().__init__(autocast=False, **kwargs)
+        self.built = True  # no weights
+
+    def compute_mask(self, inputs: tuple[Tensor, Tensor], previous_mask: Any = None) -> Tensor:
+        return inputs[1]
+
+    def call(self, inputs: tuple[Tensor, Tensor]) -> Tensor:
+        return inputs[0]
