@@ -56,17 +56,14 @@ from tfattn.layers.attention.single_head import (
 from tfattn.layers.attention.weights import attention_weights
 from tfattn.layers.positions import scalings
 from tfattn.layers.positions.added import LearnedPositionalEncoding, SinusoidalPositionalEncoding
-from tfattn.layers.positions.alibi import AlibiPositions
-from tfattn.layers.positions.base import HeadPositions
-from tfattn.layers.positions.relative import RelativePositionBias
+from tfattn.layers.positions.base import AlibiPositions, HeadPositions, RelativePositionBias
 from tfattn.layers.positions.rotary import RotaryPositions
 from tfattn.layers.recurrent.decoder import RecurrentDecoder
 from tfattn.layers.recurrent.encoder import RecurrentEncoder
-from tfattn.layers.transformer.add_norm import AddNorm
 from tfattn.layers.transformer.decoder_block import TransformerDecoderBlock
 from tfattn.layers.transformer.encoder_block import TransformerEncoderBlock
-from tfattn.layers.transformer.feed_forward import PositionwiseFeedForward
-from tfattn.layers.transformer.gated_feed_forward import GatedFeedForward
+from tfattn.layers.transformer.feed_forward import GatedFeedForward, PositionwiseFeedForward
+from tfattn.layers.transformer.norm import AddNorm
 from tfattn.models.language_model import CausalLM
 from tfattn.models.seq2seq import BahdanauSeq2Seq
 from tfattn.models.stacks import TransformerDecoder, TransformerEncoder

@@ -18,8 +18,7 @@ from tfattn.layers.positions.added import (
 )
 from tfattn.layers.positions.rotary import RotaryPositions
 from tfattn.layers.transformer.block import TransformerBlock
-from tfattn.layers.transformer.feed_forward import PositionwiseFeedForward
-from tfattn.layers.transformer.gated_feed_forward import GatedFeedForward
+from tfattn.layers.transformer.feed_forward import GatedFeedForward, PositionwiseFeedForward
 from tfattn.layers.transformer.norm import LayerNormalization
 from tfattn.models.transformer import Transformer
 

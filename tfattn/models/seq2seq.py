@@ -11,8 +11,7 @@ from tfattn.layers.attention.scores import Score
 from tfattn.layers.configs import part_seed
 from tfattn.layers.recurrent.decoder import RecurrentDecoder
 from tfattn.layers.recurrent.encoder import RecurrentEncoder
-from tfattn.layers.recurrent.recurrence import cell_class, checked_cell, state_sizes
-from tfattn.layers.recurrent.stack import word_embedding
+from tfattn.layers.recurrent.stack import cell_class, checked_cell, state_sizes, word_embedding
 from tfattn.layers.tokens import padding_mask
 from tfattn.models.base import TokenModel, initial_coverage, vocabulary_sizes
 

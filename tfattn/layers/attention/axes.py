@@ -86,17 +86,14 @@ class Axes:
         """The folded arguments of a call. Mask and bias objects are not changed: their entries for
         rows of a batch are for the B·F rows.
         """
-        value_padding = self.fold_padding("value_mask", value_mask, value)
-        key_padding = value_padding
-        if key_mask is not value_mask:
-            key_padding = self.fold_padding("key_mask", key_mask, value)
+        key_mask = None if key_mask is value_mask else key_mask
         return {
             "query": self.fold(query),
             "value": self.fold(value),
             "key": None if key is None else self.fold(key),
             "query_mask": self.fold_padding("query_mask", query_mask, query),
-            "value_mask": value_padding,
-            "key_mask": key_padding,
+            "value_mask": self.fold_padding("value_mask", value_mask, value),
+            "key_mask": self.fold_padding("key_mask", key_mask, value),
             "attention_mask": self.fold_pairs("attention_mask", attention_mask, query, value),
             "valid_lens": self.fold_lengths(valid_lens, query),
             "bias": self.fold_pairs("bias", bias, query, value),

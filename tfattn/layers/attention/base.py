@@ -133,17 +133,57 @@ class AttentionLayer(CheckedCall, keras.layers.Layer):
         valid_lens: Tensor | None = None,
         bias: Tensor | Bias | None = None,
     ) -> Tensor | tuple[Tensor, Tensor]:
-        # Not `self._check_shapes`: a subclass may have folded inputs with more axes.
-        key_shape = None if key is None else key.shape
-        AttentionLayer._check_shapes(self, query.shape, value.shape, key_shape)
+        self._check_shapes(query.shape, value.shape, None if key is None else key.shape)
+        call, query_mask = self._masked(
+            query=query,
+            value=value,
+            key=key,
+            query_mask=query_mask,
+            value_mask=value_mask,
+            key_mask=key_mask,
+            attention_mask=attention_mask,
+            valid_lens=valid_lens,
+            bias=bias,
+            use_causal_mask=use_causal_mask,
+            return_attention_scores=return_attention_scores,
+            training=training,
+        )
+        output, weights = self.pool(call)
+        return self._results(output, weights, query_mask, return_attention_scores)
+
+    def _masked(
+        self,
+        query: Tensor,
+        value: Tensor,
+        key: Tensor | None,
+        query_mask: Tensor | None,
+        value_mask: Tensor | None,
+        key_mask: Tensor | None,
+        attention_mask: Tensor | Mask | None,
+        valid_lens: Tensor | None,
+        bias: Tensor | Bias | None,
+        use_causal_mask: bool,
+        return_attention_scores: bool,
+        training: bool | None,
+        window: Mask | None = None,
+    ) -> tuple[AttentionCall, Tensor | None]:
+        """The call on float tensors, with all masks as one and zeros in what it hides; and the
+        checked mask of the queries.
+        """
         query, value = floating(query, self.compute_dtype), floating(value, self.compute_dtype)
         key = value if key is None else floating(key, self.compute_dtype)
+        who, shape = type(self).__name__, self._score_shape(query.shape, key.shape)
         if bias is not None:
-            shape = self._score_shape(query.shape, key.shape)
-            bias = biases.checked(type(self).__name__, bias, shape)
-        mask = self._join_masks(
-            query, key, attention_mask, valid_lens, (key_mask, value_mask), use_causal_mask
-        )
+            bias = biases.checked(who, bias, shape)
+        found: list[Mask | None] = [masks.causal()] if use_causal_mask else []
+        if attention_mask is not None or valid_lens is not None:
+            found.append(softmax.mask_of(who, shape, attention_mask, valid_lens, "attention_mask"))
+        value_mask = None if value_mask is key_mask else value_mask
+        for name, padding in (("key_mask", key_mask), ("value_mask", value_mask)):
+            if padding is not None:
+                padding = self._padding_mask(name, padding, key)
+                found.append(masks.explicit(ops.expand_dims(padding, 1)))  # (B, 1, S)
+        mask = masks.all_of(*found, window)
         if query_mask is not None:
             query_mask = self._padding_mask("query_mask", query_mask, query)
             query = zero_nonfinite_padding(query, query_mask)
@@ -155,22 +195,25 @@ class AttentionLayer(CheckedCall, keras.layers.Layer):
                 same = value is key
                 value = zero_hidden(value, seen)
                 key = value if same else zero_hidden(key, seen)
-        return_weights = return_attention_scores or recording.active()
-        output, weights = self.pool(
-            AttentionCall(
-                query=query,
-                value=value,
-                key=key,
-                mask=mask,
-                bias=bias,
-                # In this order: under `keras.RematScope` flags are tensors on JAX.
-                dropout=self.dropout if self.dropout and training else 0.0,
-                return_weights=return_weights,
-            )
+        call = AttentionCall(
+            query=query,
+            value=value,
+            key=key,
+            mask=mask,
+            bias=bias,
+            # In this order: under `keras.RematScope` flags are tensors on JAX.
+            dropout=self.dropout if self.dropout and training else 0.0,
+            return_weights=return_attention_scores or recording.active(),
         )
+        return call, query_mask
+
+    def _results(
+        self, output: Tensor, weights: Any, query_mask: Any, return_attention_scores: bool
+    ) -> Any:
+        """The results of a call, whose weights are recorded if that is wanted."""
         if query_mask is not None:
             output = self._attach_mask((output, query_mask))
-        if return_weights:
+        if weights is not None:
             recording.note(self.path, weights)
         return (output, weights) if return_attention_scores else output
 
@@ -223,30 +266,6 @@ class AttentionLayer(CheckedCall, keras.layers.Layer):
             _checks.has_width(who, name, shape)
         if key_shape is not None:
             _checks.same_size(who, "key", key_shape[1], "value", value_shape[1])
-
-    def _join_masks(
-        self,
-        query: Tensor,
-        key: Tensor,
-        attention_mask: Tensor | Mask | None,
-        valid_lens: Tensor | None,
-        padding_masks: tuple[Tensor | None, Tensor | None],
-        use_causal_mask: bool,
-    ) -> Mask | None:
-        """All masks of the call as one mask object, or None."""
-        key_padding, value_padding = padding_masks
-        found: list[Mask | None] = [masks.causal()] if use_causal_mask else []
-        if attention_mask is not None or valid_lens is not None:
-            who, shape = type(self).__name__, self._score_shape(query.shape, key.shape)
-            found.append(softmax.mask_of(who, shape, attention_mask, valid_lens, "attention_mask"))
-        if key_padding is not None:
-            found.append(self._key_mask("key_mask", key_padding, key))
-        if value_padding is not None and value_padding is not key_padding:
-            found.append(self._key_mask("value_mask", value_padding, key))
-        return masks.all_of(*found) if found else None
-
-    def _key_mask(self, name: str, mask: Tensor, key: Tensor) -> Mask:
-        return masks.explicit(ops.expand_dims(self._padding_mask(name, mask, key), 1))  # (B, 1, S)
 
     def _padding_mask(self, name: str, mask: Tensor, tokens: Tensor) -> Tensor:
         """The mask as a boolean tensor that fits the tokens."""

@@ -14,7 +14,6 @@ from tfattn.core.biases import Bias
 from tfattn.core.call import AttentionCall
 from tfattn.core.guard import mask_nonfinite, restore_nan
 from tfattn.core.masks import Grid, Mask
-from tfattn.layers.attention import recording
 from tfattn.layers.attention.axes import Axes, checked_axes
 from tfattn.layers.attention.base import AttentionLayer
 from tfattn.layers.attention.normalizers import Normalizer, checked_normalizer
@@ -314,7 +313,10 @@ class MultiHeadAttention(AttentionLayer):
     ) -> Tensor | tuple[Tensor, Tensor]:
         if self.flash_attention:
             self._check_streams(return_attention_scores)
-        arguments: dict[str, Any] = {
+        key_shape = None if key is None else key.shape
+        self._check_widths(query=query, value=value, key=value if key is None else key)
+        self._check_shapes(query.shape, value.shape, key_shape)
+        tensors: dict[str, Any] = {
             "query": query,
             "value": value,
             "key": key,
@@ -325,33 +327,24 @@ class MultiHeadAttention(AttentionLayer):
             "valid_lens": valid_lens,
             "bias": bias,
         }
-        options: dict[str, Any] = {"training": training, "use_causal_mask": use_causal_mask}
-        self._check_widths(query=query, value=value, key=value if key is None else key)
+        axes = None
         if len(query.shape) > 3:
-            return self._call_over_axes(arguments, options, return_attention_scores)
-        if self.attention_axes is not None:
-            self._check_shapes(query.shape, value.shape, None if key is None else key.shape)
-        return super().call(**arguments, **options, return_attention_scores=return_attention_scores)
-
-    def _call_over_axes(
-        self, arguments: dict[str, Any], options: dict[str, Any], return_attention_scores: bool
-    ) -> Tensor | tuple[Tensor, Tensor]:
-        """The call on inputs with more axes: folds arguments into sequences, unfolds results."""
-        query, value, key, query_mask, *_ = arguments.values()
-        axes = self._axes(query.shape, value.shape, None if key is None else key.shape)
-        wanted = return_attention_scores or recording.active()
-        with recording.paused():
-            folded = axes.fold_call(**arguments)
-            result: Any = super().call(**folded, **options, return_attention_scores=wanted)
-        output, weights = result if wanted else (result, None)
+            axes = self._axes(query.shape, value.shape, key_shape)
+            tensors = axes.fold_call(**tensors)
+        call, folded_mask = self._masked(
+            **tensors,
+            use_causal_mask=use_causal_mask,
+            return_attention_scores=return_attention_scores,
+            training=training,
+            window=self._window(),
+        )
+        output, weights = self.pool(call)
+        if axes is None:
+            return self._results(output, weights, folded_mask, return_attention_scores)
+        query_mask = None if query_mask is None else ops.cast(query_mask, "bool")
         output = axes.unfold(output, query)
-        if query_mask is not None:
-            output = self._attach_mask((output, ops.cast(query_mask, "bool")))
-        if not wanted:
-            return output
-        weights = axes.unfold_weights(weights, query, value)
-        recording.note(self.path, weights)
-        return (output, weights) if return_attention_scores else output
+        weights = None if weights is None else axes.unfold_weights(weights, query, value)
+        return self._results(output, weights, query_mask, return_attention_scores)
 
     def _check_streams(self, return_attention_scores: bool) -> None:
         expected = None
@@ -364,10 +357,6 @@ class MultiHeadAttention(AttentionLayer):
             expected = f"be None or False with the backend {backend}, which has no streamed path"
         if expected is not None:
             _checks.fail(type(self).__name__, "flash_attention", expected, self.flash_attention)
-
-    def _join_masks(self, *args: Any) -> Mask | None:
-        mask = super()._join_masks(*args)
-        return mask if self.sliding_window is None else masks.all_of(mask, self._window())
 
     def _window(self) -> Any:
         return None if self.sliding_window is None else masks.window(self.sliding_window)

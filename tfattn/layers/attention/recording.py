@@ -27,16 +27,6 @@ def started() -> Iterator[dict[str, np.ndarray]]:
         _recorded.reset(token)
 
 
-@contextlib.contextmanager
-def paused() -> Iterator[None]:
-    """Suspends recording within the context."""
-    token = _recorded.set(None)
-    try:
-        yield
-    finally:
-        _recorded.reset(token)
-
-
 def active() -> bool:
     """Whether weights are being recorded."""
     return _recorded.get() is not None

@@ -12,8 +12,7 @@ from tfattn.layers.attention import recording
 from tfattn.layers.attention.scores import AdditiveScore, Score
 from tfattn.layers.attention.single_head import checked_score
 from tfattn.layers.configs import build_part
-from tfattn.layers.recurrent.recurrence import loop, state_sizes
-from tfattn.layers.recurrent.stack import RecurrentStack
+from tfattn.layers.recurrent.stack import RecurrentStack, loop, state_sizes
 from tfattn.layers.tokens import mask_of_tokens, padding_mask
 
 
@@ -161,8 +160,7 @@ class RecurrentDecoder(RecurrentStack):
         width = self.units + memory.shape[-1]
         vectors = outputs[..., :width]  # (B, T, units + Dm)
         alignments = outputs[..., width:]  # (B, T, S)
-        if recording.active():
-            recording.note(self.path, alignments)
+        recording.note(self.path, alignments)
         results = [self._read_out(vectors, embedded, training)]
         if return_attention_scores:
             results.append(alignments)

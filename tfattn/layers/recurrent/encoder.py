@@ -8,8 +8,7 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn._types import Shape, Tensor
-from tfattn.layers.recurrent.recurrence import loop
-from tfattn.layers.recurrent.stack import RecurrentStack
+from tfattn.layers.recurrent.stack import RecurrentStack, loop
 from tfattn.layers.tokens import padding_mask
 
 

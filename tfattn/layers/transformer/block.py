@@ -9,9 +9,8 @@ from tfattn._types import Shape
 from tfattn.layers.attention.multi_head import MultiHeadAttention
 from tfattn.layers.base import CheckedCall, spec_of_call
 from tfattn.layers.configs import LayerTemplate, checked_layer, part_seed
-from tfattn.layers.transformer.add_norm import AddNorm
 from tfattn.layers.transformer.feed_forward import PositionwiseFeedForward
-from tfattn.layers.transformer.norm import LayerNormalization
+from tfattn.layers.transformer.norm import AddNorm, LayerNormalization
 
 
 class TransformerBlock(CheckedCall, keras.layers.Layer):
