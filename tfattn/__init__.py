@@ -29,7 +29,6 @@ from tfattn.decoding import (
 )
 from tfattn.examples import load_example
 from tfattn.layers.attention.multi_head import MultiHeadAttention
-from tfattn.layers.attention.nadaraya_watson import NadarayaWatson
 from tfattn.layers.attention.normalizers import (
     AttentionSinks,
     Normalizer,
@@ -52,6 +51,7 @@ from tfattn.layers.attention.single_head import (
     Attention,
     BilinearAttention,
     DotProductAttention,
+    NadarayaWatson,
 )
 from tfattn.layers.attention.weights import attention_weights
 from tfattn.layers.positions import scalings
@@ -60,8 +60,8 @@ from tfattn.layers.positions.base import AlibiPositions, HeadPositions, Relative
 from tfattn.layers.positions.rotary import RotaryPositions
 from tfattn.layers.recurrent.decoder import RecurrentDecoder
 from tfattn.layers.recurrent.encoder import RecurrentEncoder
+from tfattn.layers.transformer.block import TransformerEncoderBlock
 from tfattn.layers.transformer.decoder_block import TransformerDecoderBlock
-from tfattn.layers.transformer.encoder_block import TransformerEncoderBlock
 from tfattn.layers.transformer.feed_forward import GatedFeedForward, PositionwiseFeedForward
 from tfattn.layers.transformer.norm import AddNorm
 from tfattn.models.language_model import CausalLM

@@ -7,9 +7,8 @@ import keras
 from tfattn.convert import weights
 from tfattn.layers.attention.multi_head import MultiHeadAttention
 from tfattn.layers.attention.scores import DotProductScore
-from tfattn.layers.transformer.block import TransformerBlock
+from tfattn.layers.transformer.block import TransformerBlock, TransformerEncoderBlock
 from tfattn.layers.transformer.decoder_block import TransformerDecoderBlock
-from tfattn.layers.transformer.encoder_block import TransformerEncoderBlock
 from tfattn.layers.transformer.feed_forward import PositionwiseFeedForward
 
 BLOCKS = (TransformerEncoderBlock, TransformerDecoderBlock)

@@ -11,9 +11,8 @@ from tfattn import _checks
 from tfattn.convert import blocks, weights
 from tfattn.layers.attention.multi_head import MultiHeadAttention
 from tfattn.layers.configs import keras_object
-from tfattn.layers.transformer.block import TransformerBlock
+from tfattn.layers.transformer.block import TransformerBlock, TransformerEncoderBlock
 from tfattn.layers.transformer.decoder_block import TransformerDecoderBlock
-from tfattn.layers.transformer.encoder_block import TransformerEncoderBlock
 from tfattn.layers.transformer.feed_forward import PositionwiseFeedForward
 
 # Names in the modules, as in `weights.Part`.

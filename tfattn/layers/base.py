@@ -193,32 +193,30 @@ def _quantize(parts: list[keras.layers.Layer], records: Sequence[dict[str, Any]]
             part.quantize(record["mode"], **options)
 
 
+def _by_name(names: dict[str, str]) -> dict[str, str]:
+    return {name: shape for shape, listed in names.items() for name in listed.split()}
+
+
 # Shapes of call arguments, for messages.
-_SHAPES = {
-    "query": "(B, T, D)",
-    "value": "(B, S, D)",
-    "key": "(B, S, D)",
-    "inputs": "(B, T, D)",
-    "outputs": "(B, T, D)",
-    "memory": "(B, S, D)",
-    "keys": "(B, S, ...)",
-    "ids": "(B, T), of integers",
-}
+_SHAPES = _by_name(
+    {
+        "(B, T, D)": "query inputs outputs",
+        "(B, S, D)": "value key memory",
+        "(B, S, ...)": "keys",
+        "(B, T), of integers": "ids",
+    }
+)
 
 # Arguments that may also be nested lists of numbers.
-_MASKS = {
-    "mask": "(B, T)",
-    "inputs_mask": "(B, T)",
-    "query_mask": "(B, T)",
-    "key_mask": "(B, S)",
-    "value_mask": "(B, S)",
-    "memory_mask": "(B, S)",
-    "attention_mask": "(T, S) or (B, T, S)",
-    "memory_attention_mask": "(T, S) or (B, T, S)",
-    "valid_lens": "(B,) or (B, T)",
-    "bias": "(T, S) or (B, T, S)",
-    "positions": "(T,) or (B, T)",
-}
+_MASKS = _by_name(
+    {
+        "(B, T)": "mask inputs_mask query_mask",
+        "(B, S)": "key_mask value_mask memory_mask",
+        "(T, S) or (B, T, S)": "attention_mask memory_attention_mask bias",
+        "(B,) or (B, T)": "valid_lens",
+        "(T,) or (B, T)": "positions",
+    }
+)
 
 _FLAGS = ("use_causal_mask", "return_attention_scores", "return_state", "training")
 
@@ -238,7 +236,8 @@ class CheckedCall(RestoredParts):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         parameters = _parameters(type(self))  # type: ignore[arg-type]
         unknown = {name: value for name, value in kwargs.items() if name not in parameters}
-        if unknown and not _takes_any_name(type(self)):  # type: ignore[arg-type]
+        takes_any_name = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
+        if unknown and not takes_any_name:
             refuse_other_names(type(self).__name__, unknown, parameters)
         self._check_call({**dict(zip(parameters, args, strict=False)), **kwargs})
         if self.takes_ids:
@@ -255,10 +254,10 @@ class CheckedCall(RestoredParts):
 
     def _check_call(self, arguments: dict[str, Any]) -> None:
         """Raises `ValueError` for an argument that does not fit its name."""
-        who, defaults = type(self).__name__, _parameters(type(self))  # type: ignore[arg-type]
+        who, parameters = type(self).__name__, _parameters(type(self))  # type: ignore[arg-type]
         sizes: dict[str, tuple[str, int]] = {}  # by letter, with the first argument that has it
         for name, value in arguments.items():
-            if value is None and defaults.get(name) is None:
+            if value is None and getattr(parameters.get(name), "default", None) is None:
                 continue
             if name in _FLAGS:
                 _checks.flag(who, name, value)
@@ -309,17 +308,9 @@ def _check_axes(
 
 
 @functools.cache
-def _parameters(cls: type[Any]) -> dict[str, Any]:
-    """The names of a call's arguments, in order, with their defaults."""
-    parameters = list(inspect.signature(cls.call).parameters.values())[1:]
-    return {parameter.name: parameter.default for parameter in parameters}
-
-
-@functools.cache
-def _takes_any_name(cls: type[Any]) -> bool:
-    """Whether a subclass's `call` has `**options`."""
-    parameters = inspect.signature(cls.call).parameters.values()
-    return any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
+def _parameters(cls: type[Any]) -> dict[str, inspect.Parameter]:
+    """The arguments of a call by name, in order."""
+    return dict(list(inspect.signature(cls.call).parameters.items())[1:])
 
 
 def spec_of_call(layer: keras.layers.Layer, *args: Any, **kwargs: Any) -> Any:

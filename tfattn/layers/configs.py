@@ -12,10 +12,16 @@ from tfattn._arguments import constructor_arguments
 Made = TypeVar("Made", bound="Configured")
 
 
-def checked_layer(who: str, argument: str, layer: Any) -> keras.layers.Layer | None:
-    """`layer`, if it is a layer or None."""
-    if layer is not None and not isinstance(layer, keras.layers.Layer):
-        _checks.fail(who, argument, "be a layer, or None", layer)
+def checked_layer(
+    who: str,
+    argument: str,
+    layer: Any,
+    kind: type = keras.layers.Layer,
+    expected: str = "be a layer, or None",
+) -> Any:
+    """`layer`, if it is a layer of this kind or None."""
+    if layer is not None and not isinstance(layer, kind):
+        _checks.fail(who, argument, expected, layer)
     return layer
 
 

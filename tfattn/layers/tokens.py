@@ -9,6 +9,7 @@ from keras import ops
 from tfattn import _checks
 from tfattn._types import Tensor
 from tfattn.core import pairs
+from tfattn.core.floats import given_tensor
 
 
 def whole_ids(who: str, argument: str, ids: Any) -> Any:
@@ -65,6 +66,17 @@ def mask_of_tokens(tokens: Any, *given: Any) -> Any:
         mask = ops.any(mask, axis=axes) if axes else mask
         joined = mask if joined is None else ops.logical_and(joined, mask)
     return joined
+
+
+def checked_padding(who: str, name: str, mask: Any, tokens: Any, hint: str = "") -> Tensor:
+    """A mask of tokens `(..., D)` as a boolean tensor `(...)`, or with 1 where it repeats."""
+    letters = f"{tuple(tokens.shape[:-1])}, one entry per token"
+    mask = given_tensor(who, name, mask_of_tokens(tokens, mask), letters)
+    hint = hint if len(mask.shape) == 1 else ""
+    _checks.rank(who, name, mask.shape, (len(tokens.shape) - 1,), letters + hint)
+    mask = pairs.checked_bool(who, name, mask, "0 and 1 become a mask with `mask != 0`")
+    _checks.broadcasts(who, name, mask.shape, tokens.shape[:-1], "of one entry per token")
+    return mask
 
 
 class AttachMask(keras.layers.Layer):

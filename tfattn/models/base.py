@@ -77,7 +77,7 @@ class TokenModel(CheckedCall, keras.Model):
             flat = dense(ops.reshape(x, (-1, x.shape[-1])))  # a flat product, not a batched product
             scores = ops.reshape(flat, (*ops.shape(x)[:-1], dense.units))
         dtypes = {keras.backend.standardize_dtype(tensor.dtype) for tensor in (x, scores)}
-        if not hasattr(scores, "graph") or dtypes != {"float32"}:  # only a graph can skip the logits
+        if not hasattr(scores, "graph") or dtypes != {"float32"}:  # only a graph can skip them
             return scores
         if dense is not None:
             # Subclasses and changed layers may compute more than a linear map.

@@ -23,9 +23,8 @@ from tfattn.layers.dropout import Dropout
 from tfattn.layers.positions.added import SinusoidalPositionalEncoding
 from tfattn.layers.positions.base import HeadPositions
 from tfattn.layers.tokens import ids_below, mask_of_tokens, nan_outside, padding_mask
-from tfattn.layers.transformer.block import TransformerBlock
+from tfattn.layers.transformer.block import TransformerBlock, TransformerEncoderBlock
 from tfattn.layers.transformer.decoder_block import TransformerDecoderBlock
-from tfattn.layers.transformer.encoder_block import TransformerEncoderBlock
 
 
 class _Stack(CheckedCall, keras.layers.Layer):

@@ -10,7 +10,7 @@ from tfattn import _checks
 from tfattn._types import Shape, Size, Tensor
 from tfattn.core.floats import given_tensor
 from tfattn.core.grid_function import GridFunction
-from tfattn.layers.tokens import mask_of_tokens
+from tfattn.layers.tokens import checked_padding
 
 
 def checked_axes(who: str, attention_axes: Any) -> tuple[int, ...] | None:
@@ -34,13 +34,6 @@ class Axes:
 
     The other axes F are folded into the batch. Tokens are numbered row by row, the last of the axes
     A fastest; causal masks, lengths, positions, mask and bias objects use this order.
-
-    Args:
-        who: the layer, for errors.
-        attention_axes: from `checked_axes`; None for all between the batch and the features.
-        query, value, key: their shapes, of one rank; `key` may be None.
-    Raises:
-        ValueError: ranks differ, an axis does not exist, or sizes do not fit each other.
     """
 
     def __init__(
@@ -72,32 +65,20 @@ class Axes:
             _same_axis(who, axis, "key", key, "value", value)
 
     def fold_call(
-        self,
-        query: Tensor,
-        value: Tensor,
-        key: Tensor | None,
-        query_mask: Any,
-        value_mask: Any,
-        key_mask: Any,
-        attention_mask: Any,
-        valid_lens: Any,
-        bias: Any,
+        self, query: Tensor, value: Tensor, key: Tensor | None, **others: Any
     ) -> dict[str, Any]:
         """The folded arguments of a call. Mask and bias objects are not changed: their entries for
         rows of a batch are for the B·F rows.
         """
-        key_mask = None if key_mask is value_mask else key_mask
-        return {
-            "query": self.fold(query),
-            "value": self.fold(value),
-            "key": None if key is None else self.fold(key),
-            "query_mask": self.fold_padding("query_mask", query_mask, query),
-            "value_mask": self.fold_padding("value_mask", value_mask, value),
-            "key_mask": self.fold_padding("key_mask", key_mask, value),
-            "attention_mask": self.fold_pairs("attention_mask", attention_mask, query, value),
-            "valid_lens": self.fold_lengths(valid_lens, query),
-            "bias": self.fold_pairs("bias", bias, query, value),
-        }
+        if others["key_mask"] is others["value_mask"]:
+            others["key_mask"] = None
+        folded: dict[str, Any] = {"query": self.fold(query), "value": self.fold(value)}
+        folded["key"] = None if key is None else self.fold(key)
+        for name, tokens in (("query_mask", query), ("value_mask", value), ("key_mask", value)):
+            folded[name] = self.fold_padding(name, others[name], tokens)
+        for name in ("attention_mask", "bias"):
+            folded[name] = self.fold_pairs(name, others[name], query, value)
+        return {**folded, "valid_lens": self.fold_lengths(others["valid_lens"], query)}
 
     def fold(self, tokens: Tensor) -> Tensor:
         """`(B, ..., D)` to `(B·F, T, D)`."""
@@ -109,10 +90,7 @@ class Axes:
         """A mask with one entry per token, `(B, ...)`, to `(B·F, T)`."""
         if mask is None:
             return None
-        letters = "of one entry per token"
-        mask = given_tensor(self.who, name, mask_of_tokens(tokens, mask), letters)
-        _checks.rank(self.who, name, mask.shape, (self.rank - 1,), letters)
-        _checks.broadcasts(self.who, name, mask.shape, tokens.shape[:-1], letters)
+        mask = checked_padding(self.who, name, mask, tokens)
         mask = ops.broadcast_to(mask, ops.shape(tokens)[:-1])
         return self.fold(ops.expand_dims(mask, -1))[..., 0]
 
@@ -128,14 +106,10 @@ class Axes:
         tokens = None if None in sizes else math.prod(sizes)
         known = [*(query.shape[axis] for axis in rows), tokens][: len(lengths.shape)]
         _checks.broadcasts(self.who, "valid_lens", lengths.shape, known, letters)
-        batch = self._sizes(query, rows)
-        if len(lengths.shape) > len(rows):
-            each = ops.shape(lengths)[-1]
-            return ops.reshape(ops.broadcast_to(lengths, (*batch, each)), (-1, each))
-        lengths = ops.reshape(
-            lengths, (*ops.shape(lengths), *[1] * (len(rows) - len(lengths.shape)))
-        )
-        return ops.reshape(ops.broadcast_to(lengths, batch), (-1,))
+        lead, each = ops.shape(lengths)[: len(rows)], ops.shape(lengths)[len(rows) :]
+        lengths = ops.reshape(lengths, (*lead, *[1] * (len(rows) - len(lead)), *each))
+        lengths = ops.broadcast_to(lengths, (*self._sizes(query, rows), *each))
+        return ops.reshape(lengths, (-1, *each))
 
     def fold_pairs(self, name: str, pairs: Any, query: Tensor, key: Tensor) -> Any:
         """A mask or bias as an array, to `(T, S)`, `(B·F, T, S)` or `(B·F, H, T, S)`.

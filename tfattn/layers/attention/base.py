@@ -7,18 +7,18 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn._types import Shape, Tensor
-from tfattn.core import biases, masks, pairs, softmax, symbolic
+from tfattn.core import biases, masks, softmax, symbolic
 from tfattn.core.biases import Bias
 from tfattn.core.call import AttentionCall
 from tfattn.core.engine import dispatch
-from tfattn.core.floats import floating, given_tensor
+from tfattn.core.floats import floating
 from tfattn.core.guard import mask_nonfinite, restore_nan, zero_hidden, zero_nonfinite_padding
 from tfattn.core.masks import Mask
 from tfattn.layers.attention import recording
 from tfattn.layers.attention.normalizers import Normalizer
 from tfattn.layers.attention.scores import Score
 from tfattn.layers.base import CheckedCall, spec_of_call
-from tfattn.layers.tokens import AttachMask, mask_of_tokens
+from tfattn.layers.tokens import AttachMask, checked_padding
 
 _ORDER = "the order is query, value, key; lengths are passed as `valid_lens=`"
 
@@ -42,10 +42,6 @@ class AttentionLayer(CheckedCall, keras.layers.Layer):
     Attributes:
         engine_path: "dense" or "streamed", the path of `tfattn.attend` if no weights are returned;
             None for a choice by the sizes.
-    Raises:
-        ValueError: ranks or lengths do not fit, a mask is not boolean, `valid_lens` holds no
-            integers or, where they are known, a length beyond the keys, or `bias` is for another
-            number of heads.
     """
 
     engine_path: str | None = None
@@ -62,13 +58,8 @@ class AttentionLayer(CheckedCall, keras.layers.Layer):
         self.seed_generator = keras.random.SeedGenerator(seed) if self.dropout else None
 
     def pool(self, call: AttentionCall) -> tuple[Tensor, Any]:
-        """The computation of this layer without checks: projects, and calls `run`.
-
-        Args:
-            call: query, value and key of rank 3 before projection, mask, bias, dropout rate, and
-                `return_weights`.
-        Returns:
-            (output, weights); weights are None without `return_weights`.
+        """(Output, weights or None) of a call without checks: projects, and calls `run`. Query,
+        value and key are of rank 3.
         """
         raise NotImplementedError
 
@@ -181,11 +172,12 @@ class AttentionLayer(CheckedCall, keras.layers.Layer):
         value_mask = None if value_mask is key_mask else value_mask
         for name, padding in (("key_mask", key_mask), ("value_mask", value_mask)):
             if padding is not None:
-                padding = self._padding_mask(name, padding, key)
+                padding = checked_padding(who, name, padding, key)
                 found.append(masks.explicit(ops.expand_dims(padding, 1)))  # (B, 1, S)
         mask = masks.all_of(*found, window)
         if query_mask is not None:
-            query_mask = self._padding_mask("query_mask", query_mask, query)
+            # With one axis it is probably the fourth positional argument.
+            query_mask = checked_padding(who, "query_mask", query_mask, query, f" ({_ORDER})")
             query = zero_nonfinite_padding(query, query_mask)
         if mask is not None:
             lengths = symbolic.shape_of(query)[1], symbolic.shape_of(key)[1]
@@ -266,15 +258,3 @@ class AttentionLayer(CheckedCall, keras.layers.Layer):
             _checks.has_width(who, name, shape)
         if key_shape is not None:
             _checks.same_size(who, "key", key_shape[1], "value", value_shape[1])
-
-    def _padding_mask(self, name: str, mask: Tensor, tokens: Tensor) -> Tensor:
-        """The mask as a boolean tensor that fits the tokens."""
-        who = type(self).__name__
-        letters = f"{tuple(tokens.shape[:2])}, one entry per token"
-        mask = given_tensor(who, name, mask_of_tokens(tokens, mask), letters)
-        if name == "query_mask" and len(mask.shape) == 1:
-            letters += f" ({_ORDER})"  # probably the fourth positional argument
-        _checks.rank(who, name, mask.shape, (2,), letters)
-        mask = pairs.checked_bool(who, name, mask, "0 and 1 become a mask with `mask != 0`")
-        _checks.broadcasts(who, name, mask.shape, tokens.shape[:2], "of one entry per token")
-        return mask

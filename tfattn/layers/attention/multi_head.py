@@ -20,8 +20,14 @@ from tfattn.layers.attention.normalizers import Normalizer, checked_normalizer
 from tfattn.layers.attention.projection import from_heads, to_heads
 from tfattn.layers.attention.scores import Score
 from tfattn.layers.attention.single_head import score_or_default
-from tfattn.layers.configs import build_part, keras_object
+from tfattn.layers.configs import build_part, checked_layer, keras_object
 from tfattn.layers.positions.base import HeadPositions
+
+# Arguments that are passed on to the linear maps.
+_OF_MAPS = (
+    "use_bias kernel_initializer kernel_regularizer kernel_constraint "
+    "bias_initializer bias_regularizer bias_constraint"
+).split()
 
 # Values of `flash_attention` and paths of the engine.
 _PATHS = {None: None, True: "streamed", False: "dense"}
@@ -187,10 +193,8 @@ class MultiHeadAttention(AttentionLayer):
         self.use_gate = _checks.boolean(who, "use_gate", use_gate)
         self.use_bias = _checks.boolean(who, "use_bias", use_bias)
         self.score = score_or_default(who, score, self.dtype_policy)
-        if positions is not None and not isinstance(positions, HeadPositions):
-            expected = "be a HeadPositions layer, or None (add positional encodings to the inputs)"
-            _checks.fail(who, "positions", expected, positions)
-        self.positions = positions
+        expected = "be a HeadPositions layer, or None (add positional encodings to the inputs)"
+        self.positions = checked_layer(who, "positions", positions, HeadPositions, expected)
         self.normalizer = checked_normalizer(who, normalizer)
         self.kernel_initializer = keras_object(who, "kernel_initializer", kernel_initializer)
         self.output_kernel_initializer = keras_object(
@@ -214,16 +218,8 @@ class MultiHeadAttention(AttentionLayer):
             _checks.known_width(type(self).__name__, name, shape)
         self._widths = (query_shape[-1], value_shape[-1], key_shape[-1])
         heads, groups = self.num_heads, self.num_key_value_heads
-        options = {
-            "use_bias": self.use_bias,
-            "kernel_initializer": self.kernel_initializer,
-            "bias_initializer": self.bias_initializer,
-            "kernel_regularizer": self.kernel_regularizer,
-            "bias_regularizer": self.bias_regularizer,
-            "activity_regularizer": self._activity_regularizer,
-            "kernel_constraint": self.kernel_constraint,
-            "bias_constraint": self.bias_constraint,
-        }
+        options = {name: getattr(self, name) for name in _OF_MAPS}
+        options["activity_regularizer"] = self._activity_regularizer
 
         def named(name: str) -> dict[str, Any]:
             return {**options, "name": name, "dtype": self._policy_of(name)}
@@ -273,14 +269,11 @@ class MultiHeadAttention(AttentionLayer):
         if value_shape is None or len(query_shape) <= 3:
             super()._check_shapes(query_shape, value_shape, key_shape)
         self._axes(query_shape, value_shape, key_shape)
-
-    def _check_widths(self, **operands: Any) -> None:
-        """Raises if an operand does not have the width for which its map was built."""
-        for (name, operand), width in zip(operands.items(), self._widths, strict=True):
-            size = None if operand is None else operand.shape[-1]
-            if None not in (size, width) and size != width:
+        shapes = (("query", query_shape), ("value", value_shape), ("key", key_shape))
+        for (name, shape), width in zip(shapes, self._widths, strict=True):
+            if None not in (shape[-1], width) and shape[-1] != width:
                 expected = f"have {width} features, for which the layer was built"
-                _checks.fail(type(self).__name__, name, expected, tuple(operand.shape))
+                _checks.fail(type(self).__name__, name, expected, tuple(shape))
 
     def _axes(self, query: Shape, value: Shape, key: Shape | None = None) -> Axes:
         who = type(self).__name__
@@ -314,7 +307,6 @@ class MultiHeadAttention(AttentionLayer):
         if self.flash_attention:
             self._check_streams(return_attention_scores)
         key_shape = None if key is None else key.shape
-        self._check_widths(query=query, value=value, key=value if key is None else key)
         self._check_shapes(query.shape, value.shape, key_shape)
         tensors: dict[str, Any] = {
             "query": query,
@@ -469,11 +461,8 @@ class MultiHeadAttention(AttentionLayer):
         return (*query_shape[:-1], *self._features(query_shape))
 
     def _features(self, query_shape: Shape) -> Shape:
-        if self._output_shape is None:
-            return (query_shape[-1],)
-        return (
-            self._output_shape if isinstance(self._output_shape, tuple) else (self._output_shape,)
-        )
+        features = query_shape[-1] if self._output_shape is None else self._output_shape
+        return features if isinstance(features, tuple) else (features,)
 
     def get_config(self) -> dict[str, Any]:
         return {

@@ -8,7 +8,7 @@ import keras
 from tfattn import _checks
 from tfattn._types import Shape, Tensor
 from tfattn.core import normalizers
-from tfattn.layers.configs import Configured, keras_object
+from tfattn.layers.configs import Configured, checked_layer, keras_object
 
 
 class Normalizer(Configured, keras.layers.Layer):
@@ -138,7 +138,5 @@ class TopKSoftmax(Normalizer):
 
 def checked_normalizer(who: str, normalizer: Any) -> Normalizer | None:
     """`normalizer`, if it is a `Normalizer` or None."""
-    if normalizer is not None and not isinstance(normalizer, Normalizer):
-        expected = "be a Normalizer layer, such as tfattn.AttentionSinks(), or None"
-        _checks.fail(who, "normalizer", expected, normalizer)
-    return normalizer
+    expected = "be a Normalizer layer, such as tfattn.AttentionSinks(), or None"
+    return checked_layer(who, "normalizer", normalizer, Normalizer, expected)

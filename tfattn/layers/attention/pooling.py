@@ -13,7 +13,7 @@ from tfattn.core.masks import Mask
 from tfattn.layers.attention.base import AttentionLayer
 from tfattn.layers.attention.single_head import Attention
 from tfattn.layers.base import CheckedCall, spec_of_call
-from tfattn.layers.configs import LayerTemplate, keras_object, serialized
+from tfattn.layers.configs import LayerTemplate, checked_layer, keras_object, serialized
 from tfattn.layers.tokens import mask_of_tokens
 
 
@@ -77,7 +77,8 @@ class AttentionPooling(CheckedCall, keras.layers.Layer):
     a residual and a feed-forward network around them.
     """
 
-    call_axes = {"value": "BSD", **dict.fromkeys(("value_mask", "key_mask", "mask"), "BS")}
+    call_axes = {"value": "BSD", "key": "BSE"}
+    call_axes |= dict.fromkeys(("value_mask", "key_mask", "mask"), "BS")
 
     def __init__(
         self,
@@ -90,9 +91,8 @@ class AttentionPooling(CheckedCall, keras.layers.Layer):
         who = type(self).__name__
         if num_queries is not None:
             _checks.positive_int(who, "num_queries", num_queries)
-        if attention is not None and not isinstance(attention, AttentionLayer):
-            expected = "be an attention layer, such as tfattn.AdditiveAttention(units=8)"
-            _checks.fail(who, "attention", expected, attention)
+        expected = "be an attention layer, such as tfattn.AdditiveAttention(units=8)"
+        checked_layer(who, "attention", attention, AttentionLayer, expected)
         for name in ("positions", "sliding_window"):
             if getattr(attention, name, None) is not None:
                 expected = f"have no `{name}`, since learned queries have no position"
@@ -180,15 +180,11 @@ class AttentionPooling(CheckedCall, keras.layers.Layer):
         return {**super().get_config(), "attention": serialized(self._template.layer)}
 
     def _check_shapes(self, value_shape: Shape, key_shape: Shape) -> None:
-        who = type(self).__name__
-        for name, shape in (("value", value_shape), ("key", key_shape)):
-            _checks.rank(who, name, shape, (3,), "(B, S, D)")
-            _checks.has_width(who, name, shape)
         width = self.query.shape[-1] if self.built else key_shape[-1]
         if key_shape[-1] != width:
             expected = f"have {width} features, for which the layer was built"
             name = "value" if key_shape is value_shape else "key"
-            _checks.fail(who, name, expected, tuple(key_shape))
+            _checks.fail(type(self).__name__, name, expected, tuple(key_shape))
 
 
 def _is_relative(part: Any) -> bool:

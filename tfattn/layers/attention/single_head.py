@@ -1,16 +1,26 @@
 """Attention over any score, and the layers named after their scores."""
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
+from keras import ops
 
 from tfattn import _checks
 from tfattn._types import Shape, Tensor
+from tfattn.core import kernels, masks
 from tfattn.core.call import AttentionCall
 from tfattn.layers.attention.base import AttentionLayer
 from tfattn.layers.attention.normalizers import Normalizer, checked_normalizer
-from tfattn.layers.attention.scores import AdditiveScore, BilinearScore, DotProductScore, Score
-from tfattn.layers.configs import build_part
+from tfattn.layers.attention.scores import (
+    AdditiveScore,
+    BilinearScore,
+    DotProductScore,
+    KernelScore,
+    Score,
+    checked_smoothing,
+)
+from tfattn.layers.configs import build_part, checked_layer
 
 
 @keras.saving.register_keras_serializable("tfattn")
@@ -52,8 +62,9 @@ class Attention(AttentionLayer):
         sums to 1, or to 0 where every key is masked. `tfattn.attention_weights` returns the weights
         of all layers of a model.
     Raises:
-        ValueError: `score` is not a score layer; `normalizer` is not a `Normalizer`; shapes do not
-            fit; `bias` is for several heads.
+        ValueError: `score` is not a score layer; `normalizer` is not a `Normalizer`; ranks or
+            lengths do not fit; a mask is not boolean; `valid_lens` holds no integers or, where they
+            are known, a length beyond the keys; `bias` is for several heads.
     Example:
         >>> query, value = np.ones((2, 3, 5), "float32"), np.ones((2, 7, 5), "float32")
         >>> tuple(Attention(score=CosineScore(temperature=0.1))(query=query, value=value).shape)
@@ -92,9 +103,8 @@ class Attention(AttentionLayer):
 
 def checked_score(who: str, score: Any) -> Score | None:
     """`score`, if it is a score layer or None."""
-    if score is not None and not isinstance(score, Score):
-        _checks.fail(who, "score", "be a score layer, such as tfattn.AdditiveScore(units=8)", score)
-    return score
+    expected = "be a score layer, such as tfattn.AdditiveScore(units=8)"
+    return checked_layer(who, "score", score, Score, expected)
 
 
 def score_or_default(who: str, score: Any, dtype: keras.DTypePolicy) -> Score:
@@ -119,8 +129,7 @@ class DotProductAttention(NamedAttention):
 
     Args:
         scale: positive number; 1.0 is the unscaled product. Defaults to 1/√D.
-        dropout: probability in [0, 1) of dropping a weight in training.
-        seed: int, for the dropout.
+        dropout, seed: as for `Attention`.
     Call arguments, Returns: see `tfattn.Attention`; `(query, value, key)` in Keras's order, query
     and key of one width D. The weights come with `return_attention_scores=True`, or from
     `tfattn.attention_weights`.
@@ -159,8 +168,7 @@ class AdditiveAttention(NamedAttention):
 
     Args:
         units: positive int, width U of the hidden layer.
-        dropout: probability in [0, 1) of dropping a weight in training.
-        seed: int, for the dropout.
+        dropout, seed: as for `Attention`.
     Call arguments, Returns: see `tfattn.Attention`; `(query, value, key)` in Keras's order. The
     weights come with `return_attention_scores=True`, or from `tfattn.attention_weights`.
     Raises:
@@ -193,8 +201,7 @@ class BilinearAttention(NamedAttention):
         output  = weights · value
 
     Args:
-        dropout: probability in [0, 1) of dropping a weight in training.
-        seed: int, for the dropout.
+        dropout, seed: as for `Attention`.
     Call arguments, Returns: see `tfattn.Attention`; `(query, value, key)` in Keras's order. The
     weights come with `return_attention_scores=True`, or from `tfattn.attention_weights`.
     Raises:
@@ -210,3 +217,85 @@ class BilinearAttention(NamedAttention):
     def __init__(self, dropout: float = 0.0, seed: int | None = None, **kwargs: Any):
         score = BilinearScore(dtype=kwargs.get("dtype"), name="score")
         super().__init__(score=score, dropout=dropout, seed=seed, **kwargs)
+
+
+@keras.saving.register_keras_serializable("tfattn")
+class NadarayaWatson(NamedAttention):
+    """Kernel regression: a mean of the values, weighted by how near each key is to the query.
+
+        weights = K((query − key) / bandwidth) / Σ_keys K((query − key) / bandwidth)
+        output  = weights · value
+
+    Computed in log space: a query far from every key still gets finite weights that sum to 1. A
+    kernel of compact support (see `tfattn.kernels.support`) gives 0 where no key lies within a
+    bandwidth. Rounding may move an output slightly out of the range of the values: clip means of
+    zeros and ones before √(p · (1 − p)). `tfattn.kernel_regression.KernelRegression` stays in
+    this range, except with `degree=1`.
+
+    Args:
+        kernel: a name of `tfattn.kernels.names()`, such as "gaussian", or a function from squared
+            distances in bandwidths to log weights (see `tfattn.kernels`).
+        bandwidth: positive number, or a sequence of them, one per dimension; in the unit of query
+            and key. The learned parameter w of D2L (d2l.ai) is 1 / bandwidth.
+        trainable_bandwidth: whether training changes the bandwidth, which stays positive.
+            `current_bandwidth()` returns its value.
+        leave_one_out: whether key i is hidden from query i, so that each training point is
+            predicted from all others. Query and key are then the same points in the same order.
+        dropout, seed: as for `Attention`.
+    Call arguments, Returns: see `tfattn.Attention`; `(query, value, key)` in Keras's order, query
+    and key of one width D. The weights come with `return_attention_scores=True`, or from
+    `tfattn.attention_weights`; a row also sums to 0 where every key has a kernel of 0.
+    Raises:
+        ValueError: an unknown kernel; a bandwidth that is not positive, or not one per dimension;
+            query and key differ in width, or in length under `leave_one_out`.
+    Example:
+        >>> points = np.array([[[0.0], [1.0], [2.0]]], "float32")
+        >>> heights = np.array([[[0.0], [10.0], [20.0]]], "float32")
+        >>> layer = NadarayaWatson()
+        >>> output = layer(query=points, value=heights, key=points, use_causal_mask=True)
+        >>> print(np.asarray(output[0, :2, 0]))
+        [0.        6.2245936]
+
+    Source: Nadaraya 1964; Watson 1964; leave-one-out, Wasserman, All of Nonparametric Statistics,
+    5.3.
+    """
+
+    def __init__(
+        self,
+        kernel: str | Callable[[Tensor], Tensor] = "gaussian",
+        bandwidth: float | Sequence[float] = 1.0,
+        trainable_bandwidth: bool = False,
+        leave_one_out: bool = False,
+        dropout: float = 0.0,
+        seed: int | None = None,
+        **kwargs: Any,
+    ):
+        kernel, bandwidth = checked_smoothing("NadarayaWatson", kernel, bandwidth)
+        _checks.boolean("NadarayaWatson", "trainable_bandwidth", trainable_bandwidth)
+        score = KernelScore(
+            kernel, bandwidth, trainable_bandwidth, dtype=kwargs.get("dtype"), name="score"
+        )
+        # No cast of query and key: in half precision, points far from the origin would coincide.
+        kwargs.setdefault("autocast", False)
+        super().__init__(score=score, dropout=dropout, seed=seed, **kwargs)
+        self.kernel = kernel
+        self.bandwidth = score.bandwidth
+        self.trainable_bandwidth = trainable_bandwidth
+        self.leave_one_out = _checks.boolean("NadarayaWatson", "leave_one_out", leave_one_out)
+
+    def current_bandwidth(self) -> Tensor:
+        """The current bandwidth: a scalar, or `(D,)`."""
+        return self.score.current_bandwidth()
+
+    def pool(self, call: AttentionCall) -> tuple[Tensor, Any]:
+        mask = call.mask
+        if self.leave_one_out:
+            queries, keys = call.query.shape[1], call.key.shape[1]
+            _checks.same_size("NadarayaWatson", "query", queries, "key", keys)
+            # A window of one token is the diagonal.
+            mask = masks.all_of(mask, ~masks.window(1))
+        value = ops.cast(call.value, self.compute_dtype)
+        return super().pool(call.replace(value=value, mask=mask))
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "kernel": kernels.serialize(self.kernel)}

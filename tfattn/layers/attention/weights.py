@@ -107,18 +107,24 @@ def _is_foreign(layer: keras.layers.Layer) -> bool:
 @contextlib.contextmanager
 def _asked_for_weights(model: keras.layers.Layer) -> Iterator[None]:
     """Has Keras's attention layers of this model record their weights, for the threads that do."""
-    with contextlib.ExitStack() as stack:
+    wrapped = []
+    try:
         for layer in model._flatten_layers():
             takes_request = "return_attention_scores" in inspect.signature(layer.call).parameters
             if isinstance(layer, REQUESTED) and takes_request:
-                stack.enter_context(_wrapped(layer))
+                before = {name: value for name, value in vars(layer).items() if name == "call"}
+                vars(layer)["call"] = _observed(layer)  # not by setattr, which Keras tracks
+                wrapped.append((vars(layer), before))
         yield
+    finally:
+        for attributes, before in wrapped:
+            del attributes["call"]
+            attributes.update(before)
 
 
-@contextlib.contextmanager
-def _wrapped(layer: keras.layers.Layer) -> Iterator[None]:
-    call, attributes = layer.call, vars(layer)
-    before = {name: attributes[name] for name in ("call",) if name in attributes}
+def _observed(layer: keras.layers.Layer) -> Callable[..., Any]:
+    """The layer's `call`, which records the weights."""
+    call = layer.call
 
     @functools.wraps(call)
     def observed(*args: Any, **kwargs: Any) -> Any:
@@ -126,12 +132,7 @@ def _wrapped(layer: keras.layers.Layer) -> Iterator[None]:
             return _call_for_weights(call, layer, *args, **kwargs)
         return call(*args, **kwargs)
 
-    attributes["call"] = observed  # not by setattr, which Keras tracks
-    try:
-        yield
-    finally:
-        del attributes["call"]
-        attributes.update(before)
+    return observed
 
 
 def _is_eager(arguments: Any) -> bool:

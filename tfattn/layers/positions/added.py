@@ -36,32 +36,22 @@ class _PositionalEncoding(CheckedCall, keras.layers.Layer):
         raise NotImplementedError
 
     def call(self, inputs: Tensor, start_index: Any = 0, positions: Tensor | None = None) -> Tensor:
-        who, letters = type(self).__name__, "() or (B,)"
-        _checks.rank(who, "inputs", inputs.shape, (3,), "(B, T, D)")
+        who = type(self).__name__
         # Keras casts inputs in `__call__` only, not in `compute_output_spec`.
         inputs = ops.cast(inputs, self.compute_dtype) if self.autocast else inputs
         if isinstance(start_index, numbers.Number):
             _checks.non_negative_int(who, "start_index", start_index)
-        start = given_tensor(who, "start_index", start_index, letters)
-        _checks.integer_dtype(who, "start_index", keras.backend.standardize_dtype(start.dtype))
-        _checks.rank(who, "start_index", start.shape, (0, 1), letters)
-        if len(start.shape) == 1:
-            _checks.broadcasts(who, "start_index", start.shape, inputs.shape[:1], letters)
-            start = start[:, None]  # (B, 1)
         _, length, width = inputs.shape
-        in_order = positions is None and isinstance(start_index, numbers.Integral)
-        most = 0
-        if in_order and symbolic.known_size(length) is not None:
-            most = int(start_index) + length
-        if positions is None:
-            tokens = ops.arange(ops.shape(inputs)[1], dtype="int32")
+        start = _integers(who, "start_index", start_index, "() or (B,)", inputs.shape[:1])
+        start = start[:, None] if len(start.shape) == 1 else start  # (B, 1)
+        most, is_int = 0, isinstance(start_index, numbers.Integral)
+        if positions is not None:
+            tokens = _integers(who, "positions", positions, "(T,) or (B, T)", inputs.shape[:2])
         else:
-            tokens = given_tensor(who, "positions", positions, "(T,) or (B, T)")
-            dtype = keras.backend.standardize_dtype(tokens.dtype)
-            _checks.integer_dtype(who, "positions", dtype)
-            _checks.rank(who, "positions", tokens.shape, (1, 2), "(T,) or (B, T)")
-            _checks.broadcasts(who, "positions", tokens.shape, inputs.shape[:2], "(T,) or (B, T)")
-        positions = ops.cast(start, "int32") + ops.cast(tokens, "int32")  # (T,) or (B, T)
+            tokens = ops.arange(ops.shape(inputs)[1], dtype="int32")
+            if is_int and symbolic.known_size(length) is not None:
+                most = int(start_index) + length
+        positions = start + tokens  # (T,) or (B, T)
         if self.max_length is not None:
             values = pairs.known(positions)
             if values is not None and values.size:
@@ -78,6 +68,15 @@ class _PositionalEncoding(CheckedCall, keras.layers.Layer):
         return tuple(inputs_shape)
 
     compute_output_spec = spec_of_call
+
+
+def _integers(who: str, argument: str, value: Any, letters: str, shape: Shape) -> Tensor:
+    """`value` as an int32 tensor with as many axes as `letters` show, which repeats to `shape`."""
+    tensor = given_tensor(who, argument, value, letters)
+    _checks.integer_dtype(who, argument, keras.backend.standardize_dtype(tensor.dtype))
+    _checks.rank(who, argument, tensor.shape, (len(shape) - 1, len(shape)), letters)
+    _checks.broadcasts(who, argument, tensor.shape, shape, letters)
+    return ops.cast(tensor, "int32")
 
 
 @keras.saving.register_keras_serializable("tfattn")

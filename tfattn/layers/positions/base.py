@@ -69,14 +69,11 @@ class AlibiPositions(HeadPositions):
 
     Args:
         **kwargs: `name`, `dtype` of `keras.layers.Layer`.
-    Example: in an attention layer, and in each block of a model.
+    Example: in an attention layer; see `RotaryPositions` for each block of a model.
         >>> attention = MultiHeadAttention(num_heads=2, key_dim=4, positions=AlibiPositions())
-        >>> block = TransformerDecoderBlock(hidden_dim=16, attention=attention)
-        >>> nothing_added = keras.layers.Identity()
-        >>> sizes = {"num_layers": 2, "width": 8}
-        >>> model = CausalLM(11, **sizes, block=block, positions=nothing_added)
-        >>> tuple(model(np.array([[2, 4, 7]])).shape)
-        (1, 3, 11)
+        >>> tokens = np.ones((1, 3, 8), "float32")
+        >>> tuple(attention(query=tokens, value=tokens).shape)
+        (1, 3, 8)
 
     Source: Press, Smith, Lewis 2022, arXiv:2108.12409, section 3; see `tfattn.biases.alibi`.
     """
@@ -111,15 +108,12 @@ class RelativePositionBias(HeadPositions):
     Raises:
         ValueError: the buckets are too few, or odd in number though `bidirectional`;
             `max_distance` is in a bucket of a single distance.
-    Example: in an attention layer, and in each block of a model.
+    Example: in an attention layer; see `RotaryPositions` for each block of a model.
         >>> positions = RelativePositionBias(bidirectional=False)
         >>> attention = MultiHeadAttention(num_heads=2, key_dim=4, positions=positions)
-        >>> block = TransformerDecoderBlock(hidden_dim=16, attention=attention)
-        >>> nothing_added = keras.layers.Identity()
-        >>> sizes = {"num_layers": 2, "width": 8}
-        >>> model = CausalLM(11, **sizes, block=block, positions=nothing_added)
-        >>> tuple(model(np.array([[2, 4, 7]])).shape)
-        (1, 3, 11)
+        >>> tokens = np.ones((1, 3, 8), "float32")
+        >>> tuple(attention(query=tokens, value=tokens).shape)
+        (1, 3, 8)
 
     Source: Raffel et al. 2020, arXiv:1910.10683, section 2.1; see `tfattn.biases.relative`. Differs
     from it in that each layer has its own table, while T5's layers share the first layer's. T5 does

@@ -85,7 +85,8 @@ class RotaryPositions(HeadPositions):
         rotating, unchanged = heads, []
         if width < total:
             rotating, *unchanged = ops.split(heads, [width], axis=-1)
-        rotated = self._unpaired(*_rotated(*self._pairs(ops.cast(rotating, dtype)), cos, sin))
+        first, second = self._pairs(ops.cast(rotating, dtype))
+        rotated = self._unpaired(first * cos - second * sin, second * cos + first * sin)
         rotated = ops.cast(rotated, heads.dtype)
         return ops.concatenate([rotated, *unchanged], axis=-1) if unchanged else rotated
 
@@ -117,10 +118,6 @@ class RotaryPositions(HeadPositions):
             return ops.concatenate([first, second], axis=-1)
         shape = (*ops.shape(first)[:3], 2 * first.shape[-1])
         return ops.reshape(ops.stack([first, second], axis=-1), shape)
-
-
-def _rotated(first: Tensor, second: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
-    return first * cos - second * sin, second * cos + first * sin
 
 
 def _even(who: str, argument: str, value: int) -> None:

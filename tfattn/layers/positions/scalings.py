@@ -11,7 +11,7 @@ A new scaling is a class with one method, `frequencies`.
 """
 
 import math
-from typing import Any, TypeVar
+from typing import Any
 
 import keras
 import numpy as np
@@ -58,14 +58,7 @@ class Scaling:
         return written(self, keras.saving.get_registered_name(type(self)).rpartition(">")[2])
 
 
-Class = TypeVar("Class", bound=type[Scaling])
-
-
-def _registered(cls: Class) -> Class:
-    return keras.saving.register_keras_serializable("tfattn", f"scalings.{cls.__name__}")(cls)
-
-
-@_registered
+@keras.saving.register_keras_serializable("tfattn", "scalings.linear")
 class linear(Scaling):
     """Position interpolation: all frequencies are divided by one factor.
 
@@ -88,7 +81,7 @@ class linear(Scaling):
         return unscaled_frequencies(base, width) / self.factor
 
 
-@_registered
+@keras.saving.register_keras_serializable("tfattn", "scalings.llama3")
 class llama3(Scaling):
     """Llama 3.1's scaling: high frequencies do not change, low frequencies are divided by `factor`.
 

@@ -1,5 +1,6 @@
 """A recurrent decoder that attends to an encoder's output before each token."""
 
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -7,13 +8,13 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn._types import Shape, Tensor
-from tfattn.core import pairs, products, softmax
+from tfattn.core import products, softmax
 from tfattn.layers.attention import recording
 from tfattn.layers.attention.scores import AdditiveScore, Score
 from tfattn.layers.attention.single_head import checked_score
 from tfattn.layers.configs import build_part
 from tfattn.layers.recurrent.stack import RecurrentStack, loop, state_sizes
-from tfattn.layers.tokens import mask_of_tokens, padding_mask
+from tfattn.layers.tokens import checked_padding, mask_of_tokens, padding_mask
 
 
 @keras.saving.register_keras_serializable("tfattn")
@@ -114,19 +115,16 @@ class RecurrentDecoder(RecurrentStack):
         self.readout.build((None, self.units + memory_width + self.width))
 
     def prepare(self, memory: Tensor, memory_mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Memory and keys, computed once per sentence.
+        """(Memory `(B, S, Dm)`, 0 at padding, keys `(B, S, ...)`), computed once per sentence.
 
-        Args:
-            memory, memory_mask: as in the call.
-        Returns:
-            (memory `(B, S, Dm)`, 0 at padding, keys `(B, S, ...)`).
         Raises:
             ValueError: the mask is not boolean, or does not fit the memory.
         """
         memory = ops.cast(memory, self.compute_dtype)
         if memory_mask is not None:
             # Despite a weight of 0, NaN in padding would reach the gradient: 0 · NaN is NaN.
-            real = ops.expand_dims(self._checked_mask(memory_mask, memory), -1)
+            memory_mask = checked_padding("RecurrentDecoder", "memory_mask", memory_mask, memory)
+            real = ops.expand_dims(memory_mask, -1)
             memory = ops.where(real, memory, 0.0)
         return memory, self.score.prepare_key(memory)
 
@@ -145,34 +143,60 @@ class RecurrentDecoder(RecurrentStack):
         if keys is None:
             memory, keys = self.prepare(memory, memory_mask)
         elif memory_mask is not None:
-            memory_mask = self._checked_mask(memory_mask, memory)
+            memory_mask = checked_padding("RecurrentDecoder", "memory_mask", memory_mask, memory)
         embedded = self.embed(ids, training)  # (B, T, width)
         start = self._initial_states(initial_state, ops.shape(ids)[0])
-        dropout = self.layer_dropout if training else None
-        step = _DecoderStep(self, memory, keys, memory_mask, start, dropout)
-        outputs, states = loop(
-            step,
-            step.prepare(embedded),
-            keras.tree.flatten(start),
-            self.dtype_policy,
-            mask=padding_mask(ids),
-        )
+        inputs, dropped = embedded, 0
+        if training and self.layer_dropout.rate and self.num_layers > 1:
+            # Drawn for all tokens at once, so that the loop has no random state.
+            dropped = (self.num_layers - 1) * self.units
+            ones = ops.ones((*ops.shape(embedded)[:2], dropped), embedded.dtype)
+            inputs = ops.concatenate([self.layer_dropout(ones, training=True), embedded], axis=-1)
+        step = self._step_over(memory, keys, memory_mask, start, dropped)
+        states = keras.tree.flatten(start)
+        outputs, states = loop(step, inputs, states, self.dtype_policy, mask=padding_mask(ids))
         width = self.units + memory.shape[-1]
         vectors = outputs[..., :width]  # (B, T, units + Dm)
         alignments = outputs[..., width:]  # (B, T, S)
         recording.note(self.path, alignments)
-        results = [self._read_out(vectors, embedded, training)]
+        # One flat product for all tokens.
+        x = ops.concatenate([vectors, embedded], axis=-1)
+        flat = self.readout(ops.reshape(x, (-1, self.readout.kernel.shape[0])))  # (B·T, width)
+        x = self.output_dropout(ops.reshape(flat, ops.shape(embedded)), training=training)
+        results = [x]
         if return_attention_scores:
             results.append(alignments)
         if return_state:
             results.append(keras.tree.pack_sequence_as(start, states))
         return tuple(results) if len(results) > 1 else results[0]
 
-    def _read_out(self, vectors: Tensor, embedded: Tensor, training: bool | None) -> Tensor:
-        """The output from `(B, T, units + Dm)` and `(B, T, width)`, by one flat product."""
-        x = ops.concatenate([vectors, embedded], axis=-1)
-        flat = self.readout(ops.reshape(x, (-1, self.readout.kernel.shape[0])))  # (B·T, width)
-        return self.output_dropout(ops.reshape(flat, ops.shape(embedded)), training=training)
+    def _step_over(
+        self, memory: Tensor, keys: Tensor, mask: Tensor | None, start: Any, dropped: int
+    ) -> Callable[[Tensor, list[Tensor]], tuple[Tensor, list[Tensor]]]:
+        """The step function of one call: (token, states) to ([h; c; α], new states). A token begins
+        with `dropped` dropout factors, for the inputs of the layers above the first.
+        """
+        parameters = self.score.parameters()
+        seen = None if mask is None else ops.expand_dims(mask, 1)  # (B, 1, S)
+
+        def step(inputs: Tensor, states: list[Any]) -> tuple[Tensor, list[Tensor]]:
+            states, after = keras.tree.pack_sequence_as(start, states), []
+            query = self.score.prepare_query(states[-1][0][:, None])  # (B, 1, ...)
+            scores = self.score.pairwise(query, keys, *parameters)  # (B, 1, S)
+            scores = ops.cast(scores, keras.backend.result_type(scores.dtype, "float32"))
+            visible = softmax.not_hidden(scores, seen)
+            weights = softmax.normalize(softmax.bounded(scores), visible)
+            weights = ops.cast(weights, memory.dtype)
+            context = products.matmul(weights, memory)[:, 0]  # (B, Dm)
+            x = ops.concatenate([inputs[:, dropped:], context], axis=-1)
+            for i, cell in enumerate(self.cells):
+                if i and dropped:
+                    x = x * inputs[:, (i - 1) * self.units : i * self.units]
+                x, state = cell(x, states[i])
+                after.append(state)
+            return ops.concatenate([x, context, weights[:, 0]], axis=-1), keras.tree.flatten(after)
+
+        return step
 
     def _initial_states(
         self, initial_state: list[list[Tensor]] | None, batch: int | Tensor
@@ -192,65 +216,5 @@ class RecurrentDecoder(RecurrentStack):
             _checks.fail("RecurrentDecoder", "initial_state", expected, shapes)
         return keras.tree.pack_sequence_as(zeros, keras.tree.flatten(initial_state))
 
-    def _checked_mask(self, mask: Tensor, memory: Tensor) -> Tensor:
-        who, hint = "RecurrentDecoder", "0 and 1 become a mask with `mask != 0`"
-        mask = pairs.checked_bool(who, "memory_mask", mask, hint)
-        _checks.rank(who, "memory_mask", mask.shape, (2,), "(B, S)")
-        _checks.broadcasts(who, "memory_mask", mask.shape, memory.shape[:2], "(B, S)")
-        return mask
-
     def compute_output_shape(self, ids_shape: Shape, memory_shape: Shape) -> Shape:
         return (*ids_shape, self.width)
-
-
-class _DecoderStep:
-    """The step function of one call: (token, states) to ([h; c; α], new states)."""
-
-    dropout: Any
-
-    def __init__(
-        self,
-        decoder: RecurrentDecoder,
-        memory: Tensor,
-        keys: Tensor,
-        memory_mask: Tensor | None,
-        start: list[list[Tensor]],
-        dropout: keras.layers.Layer | None,
-    ):
-        self.cells = decoder.cells
-        self.score, self.parameters = decoder.score, decoder.score.parameters()
-        self.memory, self.keys, self.start = memory, keys, start
-        self.visible = None if memory_mask is None else ops.expand_dims(memory_mask, 1)  # (B, 1, S)
-        self.units, self.dropout = decoder.units, dropout
-        # Number of dropout factors per token, between layers.
-        self.dropped = 0
-        if dropout is not None and dropout.rate:
-            self.dropped = (decoder.num_layers - 1) * decoder.units
-
-    def prepare(self, embedded: Tensor) -> Tensor:
-        """The inputs of the loop, `(B, T, N)`: embeddings, after any dropout factors. These are
-        drawn for all tokens at once, so that the loop has no random state.
-        """
-        if not self.dropped:
-            return embedded
-        ones = ops.ones((*ops.shape(embedded)[:2], self.dropped), embedded.dtype)
-        return ops.concatenate([self.dropout(ones, training=True), embedded], axis=-1)
-
-    def __call__(self, inputs: Tensor, states: list[Any]) -> tuple[Tensor, list[Tensor]]:
-        states, after = keras.tree.pack_sequence_as(self.start, states), []
-        query = self.score.prepare_query(states[-1][0][:, None])  # (B, 1, ...)
-        scores = self.score.pairwise(query, self.keys, *self.parameters)  # (B, 1, S)
-        scores = ops.cast(scores, keras.backend.result_type(scores.dtype, "float32"))
-        visible = softmax.not_hidden(scores, self.visible)
-        weights = softmax.normalize(softmax.bounded(scores), visible)
-        weights = ops.cast(weights, self.memory.dtype)
-        context = products.matmul(weights, self.memory)[:, 0]  # (B, Dm)
-        x = ops.concatenate([inputs[:, self.dropped :], context], axis=-1)
-        x, state = self.cells[0](x, states[0])
-        after.append(state)
-        for i, cell in enumerate(self.cells[1:]):
-            if self.dropped:
-                x = x * inputs[:, i * self.units : (i + 1) * self.units]
-            x, state = cell(x, states[i + 1])
-            after.append(state)
-        return ops.concatenate([x, context, weights[:, 0]], axis=-1), keras.tree.flatten(after)

@@ -1,5 +1,6 @@
 """Base of recurrent encoder and decoder, and the loop of their cells over time."""
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ from keras import ops
 from tfattn import _checks
 from tfattn._types import Tensor
 from tfattn.layers.base import CheckedCall, spec_of_call
-from tfattn.layers.configs import part_seed
+from tfattn.layers.configs import checked_layer, part_seed
 from tfattn.layers.dropout import Dropout
 from tfattn.layers.tokens import ids_below, nan_outside, padding_mask
 
@@ -40,14 +41,12 @@ class RecurrentStack(CheckedCall, keras.layers.Layer):
         self.cell = checked_cell(who, cell)
         self.dropout = _checks.probability(who, "dropout", dropout)
         self.seed = _checks.seed(who, seed)
+        self.embedding: Any = checked_layer(who, "embedding", embedding)
         if embedding is None:
-            embedding = word_embedding(self.vocabulary_size, self.width, self.dtype_policy)
-        elif not isinstance(embedding, keras.layers.Layer):
-            _checks.fail(who, "embedding", "be a layer, or None", embedding)
+            self.embedding = word_embedding(self.vocabulary_size, self.width, self.dtype_policy)
         elif getattr(embedding, "output_dim", self.width) != self.width:
             expected = f"have `width`={self.width} features"
-            _checks.fail(who, "embedding", expected, embedding.output_dim)
-        self.embedding = embedding
+            _checks.fail(who, "embedding", expected, self.embedding.output_dim)
         self.input_dropout = self._make_dropout("input_dropout")
         self.layer_dropout = self._make_dropout("layer_dropout")
         self.supports_masking = True
@@ -111,16 +110,13 @@ def word_embedding(
     )
 
 
+@dataclasses.dataclass(eq=False)
 class _LoopCell:
     """The cell interface of `keras.layers.RNN` around the step function of one call."""
 
-    def __init__(
-        self,
-        step: Callable[..., tuple[Tensor, list[Tensor]]],
-        state_size: list[int],
-        compute_dtype: str,
-    ):
-        self.step, self.state_size, self.compute_dtype = step, state_size, compute_dtype
+    step: Callable[..., tuple[Tensor, list[Tensor]]]
+    state_size: list[int]
+    compute_dtype: str
 
     def call(self, inputs: Tensor, states: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
         return self.step(inputs, list(states))

@@ -146,15 +146,8 @@ class GatedFeedForward(PositionwiseFeedForward):
         seed: int | None = None,
         **kwargs: Any,
     ):
-        super().__init__(
-            hidden_dim,
-            output_dim=output_dim,
-            activation=activation,
-            dropout=dropout,
-            kernel_initializer=kernel_initializer,
-            seed=seed,
-            **kwargs,
-        )
+        given = (hidden_dim, output_dim, activation, dropout, kernel_initializer, seed)
+        super().__init__(*given, **kwargs)
         self.use_bias = _checks.boolean("GatedFeedForward", "use_bias", use_bias)
 
     def build_inner(self, width: int) -> None:
