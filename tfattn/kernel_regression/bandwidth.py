@@ -1,14 +1,13 @@
 """Bandwidth selection: minimizes the leave-one-out error to convergence, from several starts.
 
-The error has several local minima. On a line a grid brackets them and zeros of the exact gradient
-refine them. In more dimensions a quasi-Newton method starts from rules of thumb, from wider and
-narrower bandwidths, from bandwidths that smooth over one column, and from the minima of a grid.
+The error has several local minima. The search evaluates a grid over all parameters, on which a line
+shows every minimum, and starts from rules of thumb. From the best of both a quasi-Newton method
+descends. A compact kernel's error has kinks or steps, so coordinate descent ends its search.
 
 Source: leave-one-out, Wasserman, All of Nonparametric Statistics, 5.3; starts, Scott 1992;
 Silverman 1986, 3.4.2; the optimizer is SciPy's L-BFGS-B (Byrd, Lu, Nocedal, Zhu 1995).
 """
 
-import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
@@ -22,6 +21,7 @@ from tfattn.kernel_regression.points import Metric, Points
 
 Array = np.ndarray
 Report = Callable[[float, int], None]  # of an error, and of how many points
+Minimum = tuple[float, Array]  # an error and its vector
 
 
 @dataclass
@@ -31,7 +31,6 @@ class _Search:
 
     Attributes:
         kind: "each" or "one".
-        extent: the greatest half range of a column, in scaled units.
         evaluated: pairs of error and vector.
     """
 
@@ -41,37 +40,23 @@ class _Search:
     kind: str
     nearest: bool
     report: Report | None
-    extent: float
-    evaluated: list[tuple[float, Array]] = field(default_factory=list)
+    evaluated: list[Minimum] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        x, counts = self.points.places.x, self.points.counts
+        self.columns = x.shape[1]
+        self.free = min(self.columns, 1) if self.kind == "one" else self.columns
+        self.max_widths = (counts - 1) / counts  # of λ
+        # The greatest half range of a column.
+        self.extent = max(1.0, 0.5 * float(np.ptp(x, axis=0).max(initial=0.0)))
+        logs = (np.log(tuned.NARROWEST), np.log(tuned.WIDEST * self.extent))
+        logits = (-tuned.MAX_LOGIT, tuned.MAX_LOGIT)
+        self.bounds: Array = np.array([logs] * self.free + [logits] * len(counts)).reshape(-1, 2)
 
     @property
-    def columns(self) -> int:
-        """The number of continuous columns."""
-        return self.points.places.x.shape[1]
-
-    @property
-    def free(self) -> int:
-        """The number of parameters of the continuous columns."""
-        return min(self.columns, 1) if self.kind == "one" else self.columns
-
-    @property
-    def widest(self) -> float:
-        """The greatest log bandwidth."""
-        return float(np.log(tuned.WIDEST * self.extent))
-
-    @property
-    def max_widths(self) -> Array:
-        """`(K,)`, the greatest λ: (c − 1) / c."""
-        return (self.points.counts - 1) / self.points.counts
-
-    @property
-    def bounds(self) -> list[tuple[float, float]]:
-        logits = [(-tuned.MAX_LOGIT, tuned.MAX_LOGIT)] * len(self.points.counts)
-        return [(float(np.log(tuned.NARROWEST)), self.widest)] * self.free + logits
-
-    def clipped(self, vector: Array) -> Array:
-        """The vector within the bounds."""
-        return np.clip(vector, *np.array(self.bounds).T)
+    def size(self) -> int:
+        """The number of parameters."""
+        return len(self.bounds)
 
     def vector(self, bandwidth: Array, widths: Array) -> Array:
         """The vector for the bandwidths of continuous and the λ of categorical columns."""
@@ -79,7 +64,8 @@ class _Search:
         if self.free < self.columns:
             logs = logs.mean(keepdims=True)
         share = np.clip(widths / np.maximum(self.max_widths, 1e-300), 1e-7, 1.0 - 1e-7)
-        return np.concatenate([logs, np.log(share / (1.0 - share))])
+        vector = np.concatenate([logs, np.log(share / (1.0 - share))])
+        return np.clip(vector, *self.bounds.T)
 
     def metric(self, vector: Array) -> Metric:
         """The metric of a vector."""
@@ -95,9 +81,9 @@ class _Search:
         by_share = found.by_logit * (1.0 - share) / (1.0 - self.max_widths * share)
         return found.error, np.concatenate([by_log, by_share])
 
-    def error(self, vector: Array | float) -> float:
+    def error(self, vector: Array) -> float:
         """The error alone, since the gradient takes half of the time."""
-        return self._left_out(np.atleast_1d(vector), gradient=False).error
+        return self._left_out(vector, gradient=False).error
 
     def _left_out(self, vector: Array, gradient: bool = True) -> LeftOut:
         found = leave_one_out(
@@ -108,19 +94,12 @@ class _Search:
             self.report(found.error, len(self.points))
         return found
 
-    def best(self, since: int = 0) -> tuple[float, Array]:
+    def best(self) -> Minimum:
         """The least error and its vector; the widest of those without an error."""
-        evaluated = self.evaluated[since:]
-        exact = [pair for pair in evaluated if pair[0] <= tuned.NO_ERROR]
+        exact = [pair for pair in self.evaluated if pair[0] <= tuned.NO_ERROR]
         if exact:
             return max(exact, key=lambda pair: pair[1][: self.free].sum())
-        return min(evaluated, key=lambda pair: pair[0])
-
-    def widen(self) -> None:
-        """Tries the widest bandwidths where there is no error: a straight line goes on then."""
-        error, vector = self.best()
-        if self.free and error <= tuned.NO_ERROR:
-            self.error(np.concatenate([np.full(self.free, self.widest), vector[self.free :]]))
+        return min(self.evaluated, key=lambda pair: pair[0])
 
 
 def choose(
@@ -148,17 +127,16 @@ def choose(
         wider = None if start is None else Metric(start.scale * narrower, start.widths)
         chosen, errors = choose(kernel, part, degree, kind, nearest, wider, report=report)
         return Metric(chosen.scale / narrower, chosen.widths), errors
-    extent = max(1.0, 0.5 * float(np.ptp(points.places.x, axis=0).max(initial=0.0)))
-    search = _Search(kernel, points, degree, kind, nearest, report, extent)
-    if start is not None:
-        _follow(search, [search.vector(1.0 / start.scale, start.widths)], 1)
-    elif points.is_line:
-        _search_line(search)
+    search = _Search(kernel, points, degree, kind, nearest, report)
+    if start is None:
+        _find(search)
     else:
-        _search_columns(search)
-        if _is_cheap(points) and len(search.bounds) <= tuned.MAX_DESCENDED:
-            _descend_coordinates(search, search.best()[1])
-    search.widen()
+        _descend(search, [search.vector(1.0 / start.scale, start.widths)])
+    error, vector = search.best()
+    if search.free and error <= tuned.NO_ERROR:  # a straight line goes on with the widest
+        widest = vector.copy()
+        widest[: search.free] = search.bounds[: search.free, 1]
+        search.error(widest)
     least = np.minimum.accumulate([error for error, _ in search.evaluated])
     return search.metric(search.best()[1]), least.tolist()
 
@@ -179,163 +157,56 @@ def rules_of_thumb(points: Points, kernel: Kernel) -> tuple[Array, Array]:
     return scott * shrink, silverman * shrink
 
 
-def _search_line(search: _Search) -> None:
-    points, kernel = search.points, search.kernel
-    x = points.places.x[:, 0]
-    scott, silverman = (np.log(h) for h in rules_of_thumb(points, kernel))
-    search.error(scott)
-    places = np.unique(x)
-    if len(places) < 2:
-        return
-    compact, many = np.isfinite(kernel.support), len(points) > tuned.MANY_POINTS
-    if not kernel.smooth and len(places) <= tuned.MAX_STEPPED:
-        # The error is piecewise constant, with steps at the points' distances.
-        distances = np.unique(np.abs(np.subtract.outer(places, places)))[1:] / kernel.support
-        distances = distances[np.diff(distances, prepend=0.0) > tuned.SAME_DISTANCE * distances]
-        edges = np.log(np.concatenate([[0.5 * distances[0]], distances, [2.0 * distances[-1]]]))
-        for log in 0.5 * (edges[1:] + edges[:-1]):
-            search.error(log)
-        return
-    # Below `low` no compact support around a point contains another point.
-    low = np.log(np.diff(places).min()) - (np.log(kernel.support) if compact else 1.5)
-    high = np.log(10.0 * search.extent)
-    fine = compact or len(points) <= tuned.FEW_POINTS
-    step = tuned.COARSE_STEP if many else tuned.FINE_STEP if fine else tuned.MIDDLE_STEP
-    grid = np.linspace(low - 0.1, high, min(int((high - low) / step) + 2, tuned.MAX_GRID))
-    grid = np.unique(np.concatenate([grid, scott, silverman]))
-    errors = [search.error(log) for log in grid]
-    while not compact and len(grid) < tuned.MAX_GRID:
-        if not abs(errors[1] - errors[0]) > tuned.FLAT_ERROR * errors[0]:  # also stops at NaN
-            break
-        grid = np.concatenate([[grid[0] - step], grid])
-        errors.insert(0, search.error(grid[0]))
-    best = min(errors)
-    minima = [here for here in _local_minima(errors) if errors[here] <= tuned.NEAR_LEAST * best]
-    for here in minima[: tuned.MINIMA if many else tuned.MINIMA_OF_FEW]:
-        low, high = grid[max(here - 1, 0)], grid[min(here + 1, len(grid) - 1)]
-        if here == len(grid) - 1:
-            search.error(search.widest)
-        elif kernel.smooth and not compact:
-            _refine(search, low, high)
-        else:
-            _refine_by_grids(search, low, high)
-
-
-def _local_minima(errors: list[float]) -> list[int]:
-    """Indices of the local minima of a list, the least first."""
-    padded = np.concatenate([[np.inf], errors, [np.inf]])
-    low = (padded[1:-1] <= padded[:-2]) & (padded[1:-1] <= padded[2:])
-    return sorted(np.flatnonzero(low), key=lambda i: errors[i])
-
-
-def _refine(search: _Search, low: float, high: float) -> None:
-    """Finds the zero of the gradient between two log bandwidths."""
-
-    @functools.cache
-    def gradient(log: float) -> float:
-        return float(search(np.array([log]))[1][0])
-
-    if gradient(low) < 0 < gradient(high):
-        optimize.brentq(gradient, low, high, xtol=1e-7)
-    else:
-        optimize.minimize_scalar(search.error, bounds=(low, high), method="bounded")
-
-
-def _refine_by_grids(search: _Search, low: float, high: float) -> None:
-    """Searches ever finer grids: with a compact kernel a minimum contains smaller minima, at
-    bandwidths where further points enter the support.
-    """
-    for _ in range(2 if search.kernel.smooth else 3):
-        grid = np.linspace(low, high, 21)
-        here = int(np.argmin([search.error(log) for log in grid]))
-        low, high = grid[max(here - 1, 0)], grid[min(here + 1, 20)]
-    if search.kernel.smooth:
-        _refine(search, low, high)
-
-
-def _search_columns(search: _Search) -> None:
+def _find(search: _Search) -> list[Minimum]:
+    """Local minima, the least first."""
     points = search.points
-    size = tuned.SAMPLE if len(points) > 2 * tuned.SAMPLE else len(points)
-    part = _sample(points, size)
-    exact = part is points
-    pilot = search if exact else replace(search, points=part, evaluated=[])
-    narrower = _narrower(points, part)
-    first, *others = [(pilot.error(v), v) for v in _starts(search, 1 / narrower)]
-    others += _grid_minima(pilot)
-    others.sort(key=lambda pair: pair[0])
-    runs = tuned.RUNS if exact else tuned.RUNS_OF_SAMPLE
-    polished = runs if _is_cheap(points) else tuned.POLISHED
-    vectors = _distinct_starts([first[1], *(vector for _, vector in others)])[:runs]
-    found = _follow(pilot, vectors, polished)
-    # Only the two best for a large set, where each takes long and kinks are small.
-    for _, vector in [] if exact else found[:2]:
-        vector = vector.copy()
-        vector[: search.free] += np.log(narrower)
-        (_descend if search.kernel.smooth else _polish)(search, vector)
+    scott, *starts = _rules(search)
+    pairs = [(search.error(scott), scott)]
+    if not points.is_line and len(points) > 2 * tuned.SAMPLE:
+        part = _sample(points, tuned.SAMPLE)
+        pilot = replace(search, points=part, evaluated=[])
+        vectors = [vector for _, vector in _find(pilot)[:2]]
+        for vector in vectors:
+            vector[: search.free] += np.log(_narrower(points, part))
+        return _descend(search, vectors)
+    if points.is_line:
+        minima = tuned.MINIMA if len(points) > tuned.MANY_POINTS else tuned.MINIMA_OF_FEW
+        pairs = sorted([*pairs, *_grid_minima(search)], key=_error)
+        starts = [vector for error, vector in pairs if error <= tuned.NEAR_LEAST * pairs[0][0]]
+        return _descend(search, starts[:minima])
+    pairs += [(search.error(vector), vector) for vector in starts]
+    return _descend(search, _distinct([*pairs, *_grid_minima(search)])[: tuned.RUNS])
 
 
-def _is_cheap(points: Points) -> bool:
-    """Whether there are so few points that every start is followed to its minimum."""
-    return tuned.MAX_SCAN * len(points) ** 2 <= tuned.SCAN_PAIRS
+def _error(minimum: Minimum) -> float:
+    return minimum[0]
 
 
-def _narrower(points: Points, part: Points) -> float:
-    """The best bandwidth of all points over that of a sample."""
-    return (len(part) / len(points)) ** (1.0 / (points.places.x.shape[1] + 4))
-
-
-def _grid_minima(search: _Search) -> list[tuple[float, Array]]:
-    """Local minima on a grid over all parameters, as pairs of error and vector."""
-    count = min(tuned.MAX_SCAN, tuned.SCAN_PAIRS / len(search.points) ** 2)
-    size = int(count ** (1.0 / len(search.bounds)))
-    if count < tuned.MIN_SCAN or size < 3:
-        return []
-    narrow = np.array(
-        [np.diff(np.unique(column)).min(initial=np.inf) for column in search.points.places.x.T]
-    )
-    narrow = np.log(np.where(np.isfinite(narrow), narrow, 1.0)) - 1.0
-    if search.kind == "one":
-        narrow = narrow[:1].clip(max=narrow.min()) if len(narrow) else narrow
-    axes = [np.linspace(low, np.log(10.0 * search.extent), size) for low in narrow]
-    shares = np.linspace(0.0, 1.0, size + 1)[1:]
-    axes += [np.log(shares**2 / (1.0 + 1e-7 - shares**2)) for _ in search.points.counts]
-    vectors = search.clipped(np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1))
-    errors = np.apply_along_axis(search.error, -1, vectors)
-    minima = errors <= ndimage.minimum_filter(errors, 3, mode="nearest")
-    return list(zip(errors[minima], vectors[minima], strict=True))
-
-
-def _distinct_starts(vectors: list[Array]) -> list[Array]:
-    """The vectors, except any that is close to an earlier vector and would end at its minimum."""
+def _distinct(pairs: list[Minimum]) -> list[Array]:
+    """The vectors, the best first, except any that is close to a better one."""
     chosen: list[Array] = []
-    for vector in vectors:
+    for _, vector in sorted(pairs, key=_error):
         if all(np.abs(vector - other).max(initial=0.0) > tuned.SAME_START for other in chosen):
             chosen.append(vector)
     return chosen
 
 
-def _starts(search: _Search, wider: float) -> list[Array]:
-    points, columns, counts = search.points, search.columns, search.points.counts
-    scott, silverman = (h * wider for h in rules_of_thumb(points, search.kernel))
-    middle, narrow = 0.5 * search.max_widths, 0.1 * search.max_widths
-    starts = [search.vector(scott, narrow), search.vector(silverman, narrow)]
+def _rules(search: _Search) -> list[Array]:
+    """Starts: rules of thumb, multiples of the narrower, and smoothing over each parameter."""
+    scott, silverman = rules_of_thumb(search.points, search.kernel)
+    narrow = 0.1 * search.max_widths
+    rule = search.vector(silverman, narrow)
+    continuous = np.arange(search.size) < search.free
+    endless = np.where(continuous, np.log(100.0), search.bounds[:, 1])
+    clusters = search.vector(silverman * _clustering(search.points.places.x), narrow)
     # Multiples of the narrower rule, which is robust to a few distant points.
-    for factor in (0.1, 0.25, 0.5, 2.0, 5.0, _clustering(points.places.x)):
-        starts.append(search.vector(factor * silverman, narrow))
-    if len(counts):
-        starts.append(search.vector(silverman, middle))
-    if search.kind != "one" and columns > 1:
-        for column in range(columns):  # smooth over each column, or over all others
-            chosen = np.arange(columns) == column
-            for factor in (0.25, 0.5, 2.0):
-                starts.append(search.vector(np.where(chosen, factor, 1.0) * silverman, narrow))
-            starts.append(search.vector(np.where(chosen, 100.0, silverman), narrow))
-            if columns > 2:
-                starts.append(search.vector(np.where(chosen, 0.5 * silverman, 100.0), narrow))
-    for category in range(len(counts)):
-        widths = np.where(np.arange(len(counts)) == category, search.max_widths, narrow)
-        starts.append(search.vector(silverman, widths))
-    return [search.clipped(vector) for vector in starts]
+    shifts = np.log([0.1, 0.25, 0.5, 2.0, 5.0])
+    starts = [rule, clusters, search.vector(silverman, 0.5 * search.max_widths)]
+    starts += [rule + shift * continuous for shift in shifts]
+    for chosen in np.eye(search.size, dtype=bool) if search.size > 1 else []:
+        starts += [rule + shift * chosen for shift in shifts[1:4]]
+        starts += [np.where(chosen, endless, rule), np.where(chosen, rule + shifts[2], endless)]
+    return [search.vector(scott, narrow), *(np.clip(v, *search.bounds.T) for v in starts)]
 
 
 def _clustering(x: Array) -> Array:
@@ -346,10 +217,41 @@ def _clustering(x: Array) -> Array:
     return np.array([0.5 * len(v) * np.median(np.diff(v)) if len(v) > 1 else 1.0 for v in distinct])
 
 
+def _grid_minima(search: _Search) -> list[Minimum]:
+    """Local minima on a grid over all parameters."""
+    points = search.points
+    gaps = [np.diff(np.unique(column)).min(initial=1.0) for column in points.places.x.T]
+    # So narrow that the nearest point has nearly all of the weight.
+    narrow = np.log(gaps) - 1.0
+    if search.kind == "one":
+        narrow = narrow[:1].clip(max=narrow.min(initial=0.0))
+    wide = np.log(10.0 * search.extent)
+    if points.is_line:
+        many = len(points) > tuned.MANY_POINTS
+        fine = np.isfinite(search.kernel.support) or len(points) <= tuned.FEW_POINTS
+        step = tuned.COARSE_STEP if many else tuned.FINE_STEP if fine else tuned.MIDDLE_STEP
+        size = min(int((wide - narrow[0]) / step) + 2, tuned.MAX_GRID)
+    else:
+        count = min(tuned.MAX_SCAN, tuned.SCAN_PAIRS / len(points) ** 2)
+        size = int(count ** (1.0 / search.size))
+        if count < tuned.MIN_SCAN or size < 3:
+            return []
+    axes = [np.linspace(low, wide, size) for low in narrow]
+    shares = np.linspace(0.0, 1.0, size + 1)[1:]
+    axes += [np.log(shares**2 / (1.0 + 1e-7 - shares**2)) for _ in points.counts]
+    vectors = np.clip(np.stack(np.meshgrid(*axes, indexing="ij"), -1), *search.bounds.T)
+    errors = np.apply_along_axis(search.error, -1, vectors)
+    minima = errors <= ndimage.minimum_filter(errors, 3, mode="nearest")
+    return list(zip(errors[minima], vectors[minima], strict=True))
+
+
+def _narrower(points: Points, part: Points) -> float:
+    """The best bandwidth of all points over that of a sample."""
+    return (len(part) / len(points)) ** (1.0 / (points.places.x.shape[1] + 4))
+
+
 def _sample(points: Points, size: int) -> Points:
     """So many of the points, at random with a fixed seed."""
-    if size == len(points):
-        return points
     rows = np.sort(np.random.default_rng(0).choice(len(points), size, replace=False))
     weight = None if points.weight is None else points.weight[rows]
     if weight is not None:
@@ -357,79 +259,53 @@ def _sample(points: Points, size: int) -> Points:
     return Points(points.places.take(rows), points.y[rows], weight, points.counts, rows)
 
 
-def _follow(search: _Search, starts: list[Array], polished: int) -> list[tuple[float, Array]]:
-    """The minima from the starts, as pairs of error and vector, the least first.
-
-    Args:
-        polished: of how many the kinks or steps of a compact kernel's error are searched too.
-    """
-    found = []
-    for vector in starts:
-        since = len(search.evaluated)
-        _descend(search, vector)
-        found.append(search.best(since))
-    found.sort(key=lambda pair: pair[0])
-    if np.isfinite(search.kernel.support) or not search.kernel.smooth:
-        for place, (_, vector) in enumerate(found[:polished]):
-            since = len(search.evaluated)
-            _polish(search, vector)
-            found[place] = search.best(since)
-        found.sort(key=lambda pair: pair[0])
-    return found
-
-
-def _descend(search: _Search, vector: Array) -> None:
-    """Minimizes the error from a start, roughly if the error has kinks or steps."""
-    vector, kernel = search.clipped(vector), search.kernel
-    if not kernel.smooth:
-        _descend_coordinates(search, vector, least=tuned.COARSE)
-    else:
-        _quasi_newton(search, vector, tuned.KINKED if np.isfinite(kernel.support) else 1e-14)
-
-
-def _polish(search: _Search, vector: Array) -> None:
-    """Minimizes an error with kinks or steps from near its minimum."""
+def _descend(search: _Search, starts: list[Array]) -> list[Minimum]:
+    """The minima from the starts, the least first."""
+    count = len(search.points)
+    cheap = search.points.is_line or tuned.MAX_SCAN * count**2 <= tuned.SCAN_PAIRS
+    polished = len(starts) if cheap else tuned.POLISHED
     if not search.kernel.smooth:
-        _descend_coordinates(search, vector, reach=0.8 * tuned.COARSE)
-    elif len(vector) > tuned.MAX_POLISHED:
-        _quasi_newton(search, vector, 1e-14)
-    else:
-        options = {"maxfev": 60 * len(vector), "xatol": 1e-4, "fatol": 1e-10, "adaptive": True}
-        bounds = search.bounds
-        optimize.minimize(
-            search.error, vector, method="Nelder-Mead", bounds=bounds, options=options
-        )
+        return sorted((_coordinates(search, start) for start in starts[:polished]), key=_error)
+    found = sorted((_quasi_newton(search, start) for start in starts), key=_error)
+    if np.isfinite(search.kernel.support):
+        found[:polished] = [_simplex(search, vector) for _, vector in found[:polished]]
+    return sorted(found, key=_error)
 
 
-def _quasi_newton(search: _Search, vector: Array, tolerance: float) -> None:
+def _quasi_newton(search: _Search, vector: Array) -> Minimum:
+    """The minimum from a start, roughly if the error has kinks."""
     # Scaled outputs have a variance of order 1: the tolerance is absolute.
-    optimize.minimize(
-        search,
-        vector,
-        jac=True,
-        method="L-BFGS-B",
-        bounds=search.bounds,
-        options={"ftol": tolerance, "gtol": 1e-8, "maxiter": 500},
+    tolerance = tuned.KINKED if np.isfinite(search.kernel.support) else 1e-14
+    options = {"ftol": tolerance, "gtol": 1e-8, "maxiter": 500}
+    found = optimize.minimize(
+        search, vector, jac=True, method="L-BFGS-B", bounds=search.bounds, options=options
     )
+    return found.fun, found.x
+
+
+def _simplex(search: _Search, vector: Array) -> Minimum:
+    """The minimum of an error with kinks, from nearby."""
+    options = {"maxfev": 60 * len(vector), "xatol": 1e-4, "fatol": 1e-10, "adaptive": True}
+    found = optimize.minimize(
+        search.error, vector, method="Nelder-Mead", bounds=search.bounds, options=options
+    )
+    return found.fun, found.x
 
 
 _STEPS = np.delete(np.linspace(-1.0, 1.0, 11), 5)  # without 0
 
 
-def _descend_coordinates(
-    search: _Search, vector: Array, reach: float = 2.0, least: float = 1e-2
-) -> None:
-    """Coordinate descent on grids of decreasing reach."""
-    low, high = np.array(search.bounds).T
-    best = search.error(vector)
-    while reach > least:
+def _coordinates(search: _Search, vector: Array) -> Minimum:
+    """The minimum of an error with steps: coordinate descent on grids of decreasing reach."""
+    best, reach = search.error(vector), 2.0
+    while reach > 1e-3:
         before = best
-        for column in range(len(vector)):
-            for away in reach * _STEPS:
-                other = vector.copy()
-                other[column] = np.clip(other[column] + away, low[column], high[column])
+        for column in range(search.size):
+            others = np.tile(vector, (len(_STEPS), 1))
+            others[:, column] += reach * _STEPS
+            for other in np.clip(others, *search.bounds.T):
                 error = search.error(other)
                 if error < best:
-                    best, found = error, other
-            vector = found if best < before else vector
+                    best, vector = error, other
         reach *= 1.0 if best < before * (1.0 - tuned.GAIN) else 0.4
+    return best, vector
