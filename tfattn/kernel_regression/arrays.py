@@ -1,6 +1,7 @@
 """Checked inputs as float64 arrays."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -82,6 +83,17 @@ def column_names(who: str, value: Sequence[str] | None, count: int) -> list[str]
     if isinstance(value, str | bytes) or not np.iterable(value) or len(value) != count:
         _checks.fail(who, "names", expected, value)
     return [str(name) for name in value]
+
+
+def columns(who: str, value: Sequence[Any], x: str, count: int) -> list[int]:
+    """Indices of some of the columns of `x`, each once."""
+    for column in value:
+        whole = isinstance(column, int | np.integer) and not isinstance(column, bool)
+        if not whole or not 0 <= column < count:
+            _checks.fail(who, "categorical", f"hold indices of the {count} columns of {x}", value)
+    if len(set(value)) < len(value):
+        _checks.fail(who, "categorical", "hold each column once", value)
+    return [int(column) for column in value]
 
 
 def weights(who: str, value: ArrayLike | None, count: int) -> Array | None:

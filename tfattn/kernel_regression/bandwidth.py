@@ -18,6 +18,7 @@ from tfattn.kernel_regression import tuned
 from tfattn.kernel_regression.kernels import Kernel
 from tfattn.kernel_regression.left_out import LeftOut, leave_one_out
 from tfattn.kernel_regression.points import Metric, Points
+from tfattn.kernel_regression.smoother import Smoother
 
 Array = np.ndarray
 Report = Callable[[float, int], None]  # of an error, and of how many points
@@ -38,7 +39,7 @@ class _Search:
     points: Points
     degree: int
     kind: str
-    nearest: bool
+    empty: str
     report: Report | None
     evaluated: list[Minimum] = field(default_factory=list)
 
@@ -86,9 +87,8 @@ class _Search:
         return self._left_out(vector, gradient=False).error
 
     def _left_out(self, vector: Array, gradient: bool = True) -> LeftOut:
-        found = leave_one_out(
-            self.kernel, self.metric(vector), self.points, self.degree, self.nearest, gradient
-        )
+        smoother = Smoother(self.kernel, self.metric(vector), self.points, self.degree, self.empty)
+        found = leave_one_out(smoother, gradient)
         self.evaluated.append((found.error, np.array(vector)))
         if self.report is not None:
             self.report(found.error, len(self.points))
@@ -107,7 +107,7 @@ def choose(
     points: Points,
     degree: int,
     kind: str,
-    nearest: bool,
+    empty: str,
     start: Metric | None = None,
     sample: int | None = None,
     report: Report | None = None,
@@ -116,7 +116,7 @@ def choose(
     first is that of Scott's rule).
 
     Args:
-        kind: "each" or "one".
+        kind: "each" or "one".   empty: as in `KernelRegression`.
         start: the only start of the search; None for several.
         sample: how many points to choose on; None for all.
         report: called after each error.
@@ -125,9 +125,9 @@ def choose(
         part = _sample(points, sample)
         narrower = _narrower(points, part)
         wider = None if start is None else Metric(start.scale * narrower, start.widths)
-        chosen, errors = choose(kernel, part, degree, kind, nearest, wider, report=report)
+        chosen, errors = choose(kernel, part, degree, kind, empty, wider, report=report)
         return Metric(chosen.scale / narrower, chosen.widths), errors
-    search = _Search(kernel, points, degree, kind, nearest, report)
+    search = _Search(kernel, points, degree, kind, empty, report)
     if start is None:
         _find(search)
     else:
@@ -157,15 +157,15 @@ def rules_of_thumb(points: Points, kernel: Kernel) -> tuple[Array, Array]:
     return scott * shrink, silverman * shrink
 
 
-def _find(search: _Search) -> list[Minimum]:
-    """Local minima, the least first."""
+def _find(search: _Search, runs: int = tuned.RUNS) -> list[Minimum]:
+    """Local minima, the least first, from so many starts."""
     points = search.points
     scott, *starts = _rules(search)
     pairs = [(search.error(scott), scott)]
     if not points.is_line and len(points) > 2 * tuned.SAMPLE:
         part = _sample(points, tuned.SAMPLE)
         pilot = replace(search, points=part, evaluated=[])
-        vectors = [vector for _, vector in _find(pilot)[:2]]
+        vectors = [vector for _, vector in _find(pilot, tuned.RUNS_OF_SAMPLE)[:2]]
         for vector in vectors:
             vector[: search.free] += np.log(_narrower(points, part))
         return _descend(search, vectors)
@@ -175,7 +175,7 @@ def _find(search: _Search) -> list[Minimum]:
         starts = [vector for error, vector in pairs if error <= tuned.NEAR_LEAST * pairs[0][0]]
         return _descend(search, starts[:minima])
     pairs += [(search.error(vector), vector) for vector in starts]
-    return _descend(search, _distinct([*pairs, *_grid_minima(search)])[: tuned.RUNS])
+    return _descend(search, _distinct([*pairs, *_grid_minima(search)])[:runs])
 
 
 def _error(minimum: Minimum) -> float:

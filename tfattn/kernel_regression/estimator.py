@@ -5,7 +5,7 @@ Needs scikit-learn: `pip install "tfattn[sklearn]"`.
 
 import datetime
 import numbers
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -179,13 +179,13 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             categories = self.categories_
         of_y = {"multi_output": True, "y_numeric": True} if fitting else {}
         options = {"dtype": "float64", "ensure_all_finite": False, **of_y}
-        names, X = _names(X), _with_numpy_dtypes(X, categories)
-        if not categories:
+        names, table = _names(X), _without_pandas_dtypes(X)
+        if table is X and not categories:
             _check_numbers(X, names)
             return validate_data(self, X, reset=bool(fitting), **fitting, **options)
         validate_data(self, X, reset=bool(fitting), skip_check_array=True)
         # A copy, since arrays from pandas may be read only.
-        table = np.array(check_array(X, dtype=object, ensure_all_finite=False))
+        table = np.array(check_array(table, dtype=object, ensure_all_finite=False))
         for column, known in categories.items():
             _check_categories(table[:, column], column, names)
             if fitting:
@@ -206,61 +206,41 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             return [column for column, kind in enumerate(kinds) if kind == "category"]
         if isinstance(self.categorical, str | bytes) or not np.iterable(self.categorical):
             _checks.fail(WHO, "categorical", expected, self.categorical)
-        shape, columns = np.shape(X), []
-        width = shape[1] if len(shape) > 1 else 0
-        for column in self.categorical:
+        columns = list(self.categorical)
+        for place, column in enumerate(columns):
             if isinstance(column, str):
                 if column not in names:
                     _checks.fail(WHO, "categorical", f"hold column names from {names}", column)
-                column = names.index(column)
-            whole = isinstance(column, int | np.integer) and not isinstance(column, bool)
-            if not whole or not 0 <= column < width:
-                expected = f"hold indices of the {width} columns of X"
-                _checks.fail(WHO, "categorical", expected, self.categorical)
-            columns.append(int(column))
-        if len(set(columns)) < len(columns):
-            _checks.fail(WHO, "categorical", "hold each column once", self.categorical)
-        return columns
+                columns[place] = names.index(column)
+        shape = np.shape(X)
+        return arrays.columns(WHO, columns, "X", shape[1] if len(shape) > 1 else 0)
 
 
 def _names(X: Any) -> list[str] | None:
     return [str(name) for name in X.columns] if hasattr(X, "columns") else None
 
 
-def _with_numpy_dtypes(X: Any, categories: Container[int]) -> Any:
-    """A data frame with NumPy dtypes in place of sparse and nullable ones, and NaN for missing
-    numbers; pandas cannot convert every mix of these dtypes.
+def _without_pandas_dtypes(X: Any) -> Any:
+    """A data frame with objects or dtypes of pandas as an array of objects, NaN where one is
+    missing: scikit-learn cannot convert every mix of these dtypes.
     """
     kinds = X.dtypes if hasattr(X, "iloc") and hasattr(X, "columns") else ()
-    columns = [
-        column
-        for column, kind in enumerate(kinds)
-        if not isinstance(kind, np.dtype) and kind.kind in "biuf"
-    ]
-    X = X.copy(deep=False) if columns else X
-    for column in columns:
-        dtype = object if column in categories else "float64"  # float64 would round long ids
-        X.isetitem(column, X.iloc[:, column].to_numpy(dtype, na_value=np.nan))
-    return X
+    extended = any(not isinstance(kind, np.dtype) or kind.kind == "O" for kind in kinds)
+    return X.to_numpy(object, na_value=np.nan) if extended else X
 
 
 def _check_numbers(X: Any, names: list[str] | None) -> None:
     """Refuses strings and dates, which NumPy would cast to numbers."""
-    if getattr(getattr(X, "dtype", None), "kind", "O") in "biufc":
+    table = np.asarray(X, None if hasattr(X, "dtype") or hasattr(X, "iloc") else object)
+    if table.dtype.kind in "biufc" or table.ndim != 2:
         return
-    is_frame = hasattr(X, "iloc")
-    table: Any = X if is_frame or hasattr(X, "dtype") else np.array(X, dtype=object)
-    for column in range(table.shape[1] if len(table.shape) == 2 else 0):
-        values = np.asarray(table.iloc[:, column] if is_frame else table[:, column])
-        if values.dtype.kind in "biufc":
-            continue
-        for row, value in enumerate(values):
-            of_pandas = type(value).__module__.startswith("pandas")  # periods, intervals, NA
-            if of_pandas or isinstance(value, _NOT_NUMBERS):
-                raise ValueError(
-                    f"{WHO}: `X` must hold numbers where a column is not categorical. "
-                    f"Received: X={value!r} {arrays.at(row, column, names)}"
-                )
+    for place, value in np.ndenumerate(table):
+        of_pandas = type(value).__module__.startswith("pandas")  # periods and intervals
+        if of_pandas or isinstance(value, _NOT_NUMBERS):
+            raise ValueError(
+                f"{WHO}: `X` must hold numbers where a column is not categorical. "
+                f"Received: X={value!r} {arrays.at(place[0], place[1], names)}"
+            )
 
 
 def _check_categories(values: np.ndarray, column: int, names: list[str] | None) -> None:

@@ -1,29 +1,21 @@
-"""Weighted means in several columns from near keys only; the others are negligible in float64.
+"""Weighted means from near keys only; the others are negligible in float64.
 
-Queries and keys are sorted along the column with the widest range in bandwidths. A tile has the
-keys that are near along this column. Their distance bounds the weights of the other keys; if these
-are not negligible, or no key has weight, the query is left to `tiles`, which have every key and
-work in log space.
+In several columns queries and keys are sorted along the column with the widest range in bandwidths.
+A tile has the keys that are near along this column. Their distance bounds the weights of the other
+keys; if these are not negligible, or no key has weight, the query is left to `tiles`, which have
+every key and work in log space. On a line, points with few near keys gather those on either side.
 """
-
-from typing import NamedTuple
 
 import numpy as np
 
 from tfattn.kernel_regression import tuned
 from tfattn.kernel_regression.kernels import Kernel
+from tfattn.kernel_regression.line import LineFit
 from tfattn.kernel_regression.points import Metric, Points, Queries
-from tfattn.kernel_regression.tiles import Squares, parallel_map
+from tfattn.kernel_regression.tiles import Squares, parallel_map, shares, windows
 
 Array = np.ndarray
 _DIGITS = 2.0**53
-
-
-class NearFit(NamedTuple):
-    """`(M, V)`, the mean at each query; `(M,)` bool, whether the row is accurate."""
-
-    value: Array
-    accurate: Array
 
 
 def is_faster(points: Points, queries: Queries) -> bool:
@@ -32,7 +24,7 @@ def is_faster(points: Points, queries: Queries) -> bool:
     return plane and len(points) * len(queries) >= tuned.SORTED_PAIRS
 
 
-def fit_near(kernel: Kernel, metric: Metric, points: Points, queries: Queries) -> NearFit:
+def fit_near(kernel: Kernel, metric: Metric, points: Points, queries: Queries) -> LineFit:
     """The local constant at each query."""
     query, key = queries.x * metric.scale, points.places.x * metric.scale
     column = int(np.argmax(np.ptp(key, axis=0)))
@@ -62,7 +54,30 @@ def fit_near(kernel: Kernel, metric: Metric, points: Points, queries: Queries) -
     accurate = total[:, 0] > rest
     total[~accurate, 0] = 1.0
     back = np.argsort(rows)
-    return NearFit((total[:, 1:] / total[:, :1])[back], accurate[back])
+    return LineFit((total[:, 1:] / total[:, :1])[back], None, accurate[back])
+
+
+def few_neighbors(kernel: Kernel, metric: Metric, points: Points) -> LineFit | None:
+    """Each point on a line predicted from few neighbors by a local constant; None for many."""
+    if not points.is_line or np.isfinite(kernel.support):
+        return None
+    u, rows = points.places.x[:, 0] * metric.scale[0], np.arange(len(points))
+    first, last = windows(kernel, u, u, points.log_ratio(tuned.NEGLIGIBLE), rows, nearest=False)
+    most = int(max((rows - first).max(), (last - 1 - rows).max()))
+    if most > tuned.FEW_KEYS:
+        return None
+    away = np.delete(np.arange(-most, most + 1), most)
+    value, step = np.empty(points.y.shape), tuned.LINE_TILE_PAIRS // len(away)
+    for start in range(0, len(rows), step):
+        here = rows[start : start + step]
+        keys = here[:, None] + away  # (r, k)
+        outside = (keys < 0) | (keys >= len(rows))
+        keys[outside] = 0
+        squared = np.square(u[keys] - u[here, None])
+        squared[outside] = np.inf
+        share, _, _ = shares(kernel, squared, None, points, keys)
+        value[here] = np.einsum("rk,rkv->rv", share, points.y[keys])
+    return LineFit(value, None, np.ones(len(rows), bool))
 
 
 def _reach(kernel: Kernel, weight: float) -> tuple[float, float]:

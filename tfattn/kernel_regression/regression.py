@@ -206,7 +206,8 @@ class KernelRegression:
         if weight is not None:
             self.kept = np.flatnonzero(weight)
             x, y, weight = x[self.kept], y[self.kept], weight[self.kept]
-        self.scaler = ColumnScaler.of(x, self._categorical_columns(x))
+        columns = arrays.columns(self._who, self.categorical, self._x, x.shape[1])
+        self.scaler = ColumnScaler.of(x, columns)
         # One scale for all outputs, so that the error remains the mean of all squares.
         self.y_center = 0.5 * y.min(axis=0) + 0.5 * y.max(axis=0)
         self.y_scale = float((0.5 * y.max(axis=0) - 0.5 * y.min(axis=0)).max()) or 1.0
@@ -230,9 +231,8 @@ class KernelRegression:
 
         begin = None if start is None else self.scaler.metric(self._who, start, "start")
         report = _Report(self._who, self._squared) if self.verbose else None
-        nearest = self.empty == "nearest"
         self.chosen, errors = choose(
-            self.kernel, points, self.degree, self.metric, nearest, begin, self.sample, report
+            self.kernel, points, self.degree, self.metric, self.empty, begin, self.sample, report
         )
         if report is not None:
             report.print()
@@ -300,8 +300,9 @@ class KernelRegression:
         if len(points) < 2:
             expected = "hold at least two points, to leave one out"
             _checks.fail(self._who, self._x, expected, len(points))
-        value = self._smoother.left_out()
-        residuals, rows = points.y - value, np.arange(len(points))
+        rows = np.arange(len(points))
+        value = self._smoother.at(points.places, rows)
+        residuals = points.y - value
         weight = points.weights[:, None] / points.weights.sum() / points.y.shape[1]
         error = float(np.sum(weight * residuals**2))
         spread = float(np.sum(weight * (points.y - points.mean(self.chosen, None)) ** 2))
@@ -388,16 +389,6 @@ class KernelRegression:
             return queries, np.arange(len(x))
         order = np.argsort(queries.x[:, 0], kind="stable")
         return queries.take(order), np.argsort(order)
-
-    def _categorical_columns(self, x: Array) -> list[int]:
-        for column in self.categorical:
-            whole = isinstance(column, int | np.integer) and not isinstance(column, bool)
-            if not whole or not 0 <= column < x.shape[1]:
-                expected = f"hold indices of the {x.shape[1]} columns of {self._x}"
-                _checks.fail(self._who, "categorical", expected, self.categorical)
-        if len(set(self.categorical)) < len(self.categorical):
-            _checks.fail(self._who, "categorical", "hold each column once", self.categorical)
-        return self.categorical
 
     def _clipped(self, value: Array, queries: Queries, left: Array | None = None) -> Array:
         """Clips local constants, against rounding, to the range of the y with weight. Local

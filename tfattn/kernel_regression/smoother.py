@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from tfattn.kernel_regression import left_out, line, near, tuned
+from tfattn.kernel_regression import line, near, tuned
 from tfattn.kernel_regression.kernels import Kernel
+from tfattn.kernel_regression.line import LineFit
 from tfattn.kernel_regression.local import LocalFit, fit_tile, quadratic_weights
 from tfattn.kernel_regression.points import Metric, Points, Queries
 from tfattn.kernel_regression.tiles import Tile, tiles
@@ -32,30 +33,41 @@ class Smoother:
     degree: int
     empty: str
 
-    def at(self, queries: Queries) -> Array:
-        """`(M, V)`, the regression at sorted queries."""
-        points, count = self.points, len(queries)
-        value, rows = np.empty((count, points.y.shape[1])), np.arange(count)
-        if line.is_faster(self.kernel, self.metric, points, count):
-            fast = line.fit_line(self.metric, points, queries.x[:, 0], self.degree)
-            value, rows = fast.value, np.flatnonzero(~fast.accurate)
-        elif self.degree == 0 and near.is_faster(points, queries):
-            found = near.fit_near(self.kernel, self.metric, points, queries)
-            value, rows = found.value, np.flatnonzero(~found.accurate)
-        for tile, fit in self.fits(queries.take(rows)):
+    def at(self, queries: Queries, left: Array | None = None) -> Array:
+        """`(M, V)`, the regression at sorted queries; without each query's own point, `left`."""
+        value, _, accurate = self.fast(queries, left)
+        rows = np.flatnonzero(~accurate)
+        own = None if left is None else left[rows]
+        for tile, fit in self.fits(queries.take(rows), left=own):
             value[rows[tile.rows]] = fit.value
         # Rounding must not make a mean of squares negative.
-        return value if self.degree else np.clip(value, points.y.min(axis=0), points.y.max(axis=0))
+        low, high = self.points.y.min(axis=0), self.points.y.max(axis=0)
+        return value if self.degree else np.clip(value, low, high)
+
+    def fast(self, queries: Queries, left: Array | None = None, change: bool = False) -> LineFit:
+        """The fit by the engine that is faster than `fits`; with no accurate row if none is."""
+        kernel, metric, points = self.kernel, self.metric, self.points
+        if line.is_faster(kernel, metric, points, len(queries)):
+            return line.fit_line(metric, points, queries.x[:, 0], self.degree, left, change)
+        found = None
+        if self.degree == 0 and left is None and near.is_faster(points, queries):
+            found = near.fit_near(kernel, metric, points, queries)
+        elif self.degree == 0 and left is not None and not change:
+            found = near.few_neighbors(kernel, metric, points)
+        count = len(queries)
+        return found or LineFit(np.empty((count, points.y.shape[1])), None, np.zeros(count, bool))
 
     def fits(
         self, queries: Queries, slopes: bool = False, left: Array | None = None
     ) -> Iterator[tuple[Tile, LocalFit]]:
-        """The fits of `tiles`; `empty` decides those of queries without neighbors."""
+        """The fits of `tiles`; `empty` decides those of queries without neighbors, but a point that
+        is left out gets a number.
+        """
         for tile in self.tiles(queries, left, slopes):
             fit = fit_tile(tile, self.points, queries, self.degree)
-            if self.empty == "nan":
+            if self.empty == "nan" and left is None:
                 fit.value[tile.empty] = np.nan
-            elif self.empty == "mean" and tile.empty.any():
+            elif self.empty != "nearest" and tile.empty.any():
                 fit.value[tile.empty] = self._mean(queries, tile, tile.empty, left)
             yield tile, fit
 
@@ -88,18 +100,13 @@ class Smoother:
             total[tile.rows] = np.square(tile.share * fit.equivalent()).sum(axis=1)
         return total
 
-    def left_out(self) -> Array:
-        """`(N, V)`, each point predicted from all others."""
-        nearest = self.empty == "nearest"
-        return left_out.predictions(self.kernel, self.metric, self.points, self.degree, nearest)
-
     def noise(self) -> Array:
         """`(N, V)`: residuals with the variance of the noise."""
         points, rows = self.points, np.arange(len(self.points))
         if len(points) < 2:
             return np.zeros(points.y.shape)
         added = self.squared_weights(points.places, rows)
-        return (points.y - self.left_out()) / np.sqrt(1.0 + added)[:, None]
+        return (points.y - self.at(points.places, rows)) / np.sqrt(1.0 + added)[:, None]
 
     def variance(self, queries: Queries, noise: Array) -> Array:
         """`(M, V)`: a local constant of the squared noise."""

@@ -20,6 +20,7 @@ MAX_SCAN = 1000  # nodes of the grid
 MIN_SCAN = 100  # nodes below which a grid does not show the minima
 SCAN_PAIRS = 4e6  # pairs that all nodes together may evaluate
 RUNS = 12  # runs of the optimizer, from the best starts
+RUNS_OF_SAMPLE = 4  # runs of the optimizer on a sample
 POLISHED = 3  # minima that are refined for a compact kernel, whose error has kinks or steps
 KINKED = 1e-7  # change of the error at which the other runs end
 GAIN = 1e-4  # relative gain of a pass of coordinate descent from which on its step is kept
