@@ -12,7 +12,7 @@ from tfattn.kernel_regression import tuned
 from tfattn.kernel_regression.kernels import Kernel
 from tfattn.kernel_regression.line import LineFit
 from tfattn.kernel_regression.points import Metric, Points, Queries
-from tfattn.kernel_regression.tiles import Squares, parallel_map, shares, windows
+from tfattn.kernel_regression.tiles import Squares, parallel_map, shares, slices_of_windows, windows
 
 Array = np.ndarray
 _DIGITS = 2.0**53
@@ -49,7 +49,8 @@ def fit_near(kernel: Kernel, metric: Metric, points: Points, queries: Queries) -
 
     total = np.empty((len(query), channels.shape[1]))
     pairs = max(tuned.TILE_PAIRS, tuned.BLAS_PRODUCT // max(query.shape[1] + 2, channels.shape[1]))
-    for here, found in parallel_map(sums, _slices(first, last, pairs), len(query) * len(key)):
+    places = slices_of_windows(first, last, pairs)
+    for here, found in parallel_map(sums, places, len(query) * len(key)):
         total[here] = found
     accurate = total[:, 0] > rest
     total[~accurate, 0] = 1.0
@@ -88,14 +89,3 @@ def _reach(kernel: Kernel, weight: float) -> tuple[float, float]:
     # The log weights of near keys are at least LOWEST_LOG.
     log = tuned.LOWEST_LOG if np.isinf(reach) else kernel.log(np.square(reach))
     return reach, weight * float(np.exp(log)) * _DIGITS
-
-
-def _slices(first: Array, last: Array, pairs: int) -> list[tuple[slice, slice]]:
-    """Slices of queries with all their near keys; `first` and `last` never fall."""
-    slices, start = [], 0
-    while start < len(first):
-        step = max(1, pairs // max(int(last[start] - first[start]), 1))
-        stop = min(start + step, len(first))
-        slices.append((slice(start, stop), slice(int(first[start]), int(last[stop - 1]))))
-        start = stop
-    return slices

@@ -19,14 +19,6 @@ class Metric:
     scale: Array
     widths: Array
 
-    def category_logs(self, counts: Array) -> tuple[Array, float]:
-        """(The gain of a pair's log weight for each equal category, `(sum of counts,)`; its log
-        weight if all categories differ).
-        """
-        width = np.maximum(self.widths, np.finfo("float64").tiny)  # tiles part those of λ = 0
-        other = np.log(width / np.maximum(counts - 1, 1))
-        return np.repeat(np.log1p(-width) - other, counts), float(other.sum())
-
 
 @dataclass(frozen=True)
 class Queries:
@@ -77,6 +69,15 @@ class Points:
         """
         ratio = 0.0 if self.weight is None else np.ptp(np.log(self.weight))
         return float(ratio - np.log(least))
+
+    def category_logs(self, metric: Metric, one_hot: Array | None, keys: slice) -> Array | None:
+        """`(r, k)`, the log weights of the categories of queries `one_hot` and of points."""
+        if one_hot is None or self.places.one_hot is None:
+            return None
+        width = np.maximum(metric.widths, np.finfo("float64").tiny)  # tiles part those of λ = 0
+        other = np.log(width / np.maximum(self.counts - 1, 1))
+        gain = np.repeat(np.log1p(-width) - other, self.counts)  # of an equal category
+        return (one_hot * gain) @ self.places.one_hot[keys].T + other.sum()
 
     def in_category(
         self, metric: Metric, one_hot: Array | None, keys: slice = slice(None)

@@ -70,7 +70,7 @@ def tiles(
         same = points.in_category(metric, one_hot, keys)
         if same is not None:
             squared[~same] = np.inf
-        logs = _category_logs(metric, points, queries, rows, keys)
+        logs = points.category_logs(metric, one_hot, keys)
         share, slope, empty = shares(kernel, squared, logs, points, keys, slopes, nearest)
         return Tile(rows, keys, share, slope, empty, query_u[rows], key_u[keys])
 
@@ -140,15 +140,6 @@ class Squares:
             difference = np.subtract.outer(query[:, column], key[:, column])
             squared += np.square(difference, out=difference)
         return squared
-
-
-def _category_logs(
-    metric: Metric, points: Points, queries: Queries, rows: slice, keys: slice
-) -> Array | None:
-    if queries.one_hot is None or points.places.one_hot is None:
-        return None
-    gain, base = metric.category_logs(points.counts)
-    return (queries.one_hot[rows] * gain) @ points.places.one_hot[keys].T + base
 
 
 def shares(
@@ -226,15 +217,18 @@ def _slices(
         return
     log_ratio = points.log_ratio(tuned.NEGLIGIBLE)
     first, last = windows(kernel, query_u[:, 0], key_u[:, 0], log_ratio, left_out, nearest)
+    yield from slices_of_windows(first, last, tuned.LINE_TILE_PAIRS)
+
+
+def slices_of_windows(first: Array, last: Array, pairs: int) -> Iterator[tuple[slice, slice]]:
+    """Slices of queries that share most of their windows, with all keys in these."""
     start = 0
-    while start < count:
-        # The rows that share most of their windows.
+    while start < len(first):
         width = max(int(last[start] - first[start]), 1)
         farthest = first[start] + max(width // 4, tuned.EXTRA_KEYS)
         stop = int(np.searchsorted(first, farthest, side="right"))
-        stop = min(max(stop, start + 1), start + max(1, tuned.LINE_TILE_PAIRS // width), count)
-        low, high = int(first[start:stop].min()), int(last[start:stop].max())
-        yield slice(start, stop), slice(low, high)
+        stop = min(max(stop, start + 1), start + max(1, pairs // width), len(first))
+        yield slice(start, stop), slice(int(first[start]), int(last[stop - 1]))
         start = stop
 
 
