@@ -1,8 +1,9 @@
 """Bandwidth selection: minimizes the leave-one-out error to convergence, from several starts.
 
 The error has several local minima. The search evaluates a grid over all parameters, on which a line
-shows every minimum, and starts from rules of thumb. From the best of both a quasi-Newton method
-descends. A compact kernel's error has kinks or steps, so coordinate descent ends its search.
+shows every minimum, and in several columns rules of thumb. From the best of them a quasi-Newton
+method descends. The error of a compact kernel has kinks, where Nelder and Mead's method goes on, or
+steps, for which there is coordinate descent.
 
 Source: leave-one-out, Wasserman, All of Nonparametric Statistics, 5.3; starts, Scott 1992;
 Silverman 1986, 3.4.2; the optimizer is SciPy's L-BFGS-B (Byrd, Lu, Nocedal, Zhu 1995).
