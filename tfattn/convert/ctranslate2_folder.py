@@ -9,7 +9,7 @@ import numpy as np
 
 from tfattn import _checks, _optional, data
 from tfattn.convert import folders
-from tfattn.decoding.translation import check_length, limits, warn_unknown
+from tfattn.decoding.translation import encoded_rows, limits
 
 
 class CTranslate2:
@@ -116,11 +116,10 @@ class CTranslate2:
             if self.max_length is not None and max_length > self.max_length:
                 expected = f"be at most {self.max_length}, by the model's positions"
                 _checks.fail(who, "max_length", expected, max_length)
-        encoded = [self.source_vocabulary.encode(sentence) for sentence in sentences]
-        unknown = self.source_vocabulary, sentences, encoded, "sentences[{}]"
-        warn_unknown(who, "source_vocabulary", *unknown, stacklevel=3)
-        for i, ids in enumerate(encoded):
-            check_length(who, f"sentences[{i}]", sentences[i], len(ids), self.max_length)
+        vocabulary, longest = self.source_vocabulary, self.max_length
+        encoded = encoded_rows(
+            who, "source_vocabulary", vocabulary, sentences, longest, "sentences[{}]"
+        )
         full = [i for i, ids in enumerate(encoded) if ids]
         translations = [""] * len(sentences)
         if not full:

@@ -50,8 +50,9 @@ def log_probabilities(
     vocabularies = source_vocabulary, target_vocabulary
     for i, (side, vocabulary) in enumerate(zip(("source", "target"), vocabularies, strict=True)):
         sentences = [pair[i] for pair in pairs]
-        ids = encoded_rows(who, model, side, vocabulary, sentences, "pairs[{}]")
         longest = getattr(model, f"max_{side}_length", None)
+        argument = f"{side}_vocabulary"
+        ids = encoded_rows(who, argument, vocabulary, sentences, longest, "pairs[{}]")
         sides.append(([[*row, vocabulary.end_id] for row in ids], longest))
     (sources, source_positions), (targets, target_positions) = sides
     found = np.zeros(len(pairs), "float32")

@@ -53,10 +53,12 @@ def translate_stream(
     if max_length is not None:
         _checks.positive_int(who, "max_length", max_length)
     search = checked_search(who, search, 1, model)
-    (ids,) = encoded_rows(who, model, "source", source_vocabulary, [sentence], "sentence")
+    longest = getattr(model, "max_source_length", None)
+    (ids,) = encoded_rows(
+        who, "source_vocabulary", source_vocabulary, [sentence], longest, "sentence"
+    )
     if not ids:
         return iter(())
-    longest = getattr(model, "max_source_length", None)
     source = padded([[*ids, source_vocabulary.end_id]], 1, longest)
     limits = max_length or limits_of(model, source)
     state = encoded(model, source, int(np.max(limits)), search.rules)

@@ -156,7 +156,9 @@ def _hypotheses(
         _checks.positive_int(who, "max_length", max_length)
     _checks.boolean(who, "progress", progress)
     place, longest = "sentences[{}]", getattr(model, "max_source_length", None)
-    sources = encoded_rows(who, model, "source", source_vocabulary, sentences, place, stacklevel=5)
+    sources = encoded_rows(
+        who, "source_vocabulary", source_vocabulary, sentences, longest, place, stacklevel=5
+    )
     most = limits([len(ids) + 1 for ids in sources], getattr(model, "max_target_length", None))
     # An empty sentence is not translated, and has no limit.
     most = np.where(list(map(bool, sources)), max_length or most, np.iinfo("int64").max)
@@ -190,25 +192,24 @@ def _hypotheses(
 
 def encoded_rows(
     who: str,
-    model: Any,
-    side: str,
+    argument: str,
     vocabulary: Any,
     sentences: Sequence[str],
+    longest: int | None,
     place: str,
     stacklevel: int = 4,
 ) -> list[list[int]]:
-    """The ids of sentences for a side of the model, "source" or "target". Raises for a sentence
-    that is longer than the model's positions, and warns of unknown words.
+    """The ids of sentences by the vocabulary of this argument. Raises for a sentence that is longer
+    than the model's positions, and warns of unknown words.
     """
     rows = [vocabulary.encode(sentence) for sentence in sentences]
-    longest = getattr(model, f"max_{side}_length", None)
     for i, (sentence, ids) in enumerate(zip(sentences, rows, strict=True)):
         if longest is not None and len(ids) >= longest:  # the end token needs one more position
             expected = f"{longest - 1} tokens, as far as the model's positions reach"
             begin = sentence if len(sentence) < 60 else f"{sentence[:57]}..."
             expected = f"have at most {expected}, not {len(ids)}"
             _checks.fail(who, place.format(i), expected, begin)
-    warn_unknown(who, f"{side}_vocabulary", vocabulary, sentences, rows, place, stacklevel)
+    warn_unknown(who, argument, vocabulary, sentences, rows, place, stacklevel)
     return rows
 
 
