@@ -5,6 +5,7 @@ import contextlib
 import json
 import re
 from collections.abc import Sequence
+from types import ModuleType
 from typing import Any
 
 from tfattn import _checks, _optional
@@ -62,7 +63,8 @@ class MarianVocabulary(BaseVocabulary):
         clean_up: bool = False,
     ):
         who = type(self).__name__
-        self._processor = sentencepiece_processor(who, "marian", model)
+        sentencepiece = _optional.find("sentencepiece", "marian", who)
+        self._processor = sentencepiece_processor(sentencepiece, model)
         self.words = tuple(_checks.strings(who, "words", words))
         if len(set(self.words)) != len(self.words):
             _checks.fail(who, "words", "hold no word twice", self.words[:9])
@@ -117,9 +119,8 @@ class MarianVocabulary(BaseVocabulary):
         return {"model": base64.b64decode(settings.pop("sentencepiece"), validate=True), **settings}
 
 
-def sentencepiece_processor(who: str, extra: str, model: Any) -> Any:
+def sentencepiece_processor(sentencepiece: ModuleType, model: Any) -> Any:
     """sentencepiece's processor of a serialized model; None for anything else."""
-    sentencepiece = _optional.find("sentencepiece", extra, who)
     if isinstance(model, bytes) and model:  # sentencepiece 0.1 crashes on empty bytes
         with contextlib.suppress(RuntimeError):
             return sentencepiece.SentencePieceProcessor(model_proto=model)

@@ -72,7 +72,7 @@ class Vocabulary(BaseVocabulary):
                 form = f", in {normalization}" if normalization else ""
                 _checks.fail("Vocabulary", "words", f"hold ordinary words only{form}", word)
         # Special words are left out: in a text they are unknown words.
-        self._ids = {word: index for index, word in enumerate(self.words) if index > self.end_id}
+        self._ids = {word: index for index, word in enumerate(words, len(SPECIAL_WORDS))}
         if len(self._ids) != len(words):
             repeated = [word for word, count in collections.Counter(words).items() if count > 1]
             _checks.fail("Vocabulary", "words", "hold no word twice", repeated)
