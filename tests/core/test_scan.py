@@ -406,7 +406,7 @@ def test_scan_fully_masked_has_zero_gradients():
 
 
 @needs_torch
-def test_torch_kernel_of_strided_tokens_holds_no_scores():
+def test_torch_kernel_of_noncontiguous_tokens_holds_no_scores():
     query = np.random.default_rng(0).normal(size=(1, 2, 3, 192)).astype("float32")
 
     def program(transposed):
