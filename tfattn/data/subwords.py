@@ -58,8 +58,7 @@ class SubwordVocabulary(BaseVocabulary):
 
     def __init__(self, model: bytes, normalization: str | None = None):
         who = "SubwordVocabulary"
-        sentencepiece = _optional.find("sentencepiece", "text", who)
-        processor = sentencepiece_processor(sentencepiece, model)
+        processor = sentencepiece_processor(_optional.find("sentencepiece", "text", who), model)
         special_ids = ids = self.padding_id, self.unknown_id, self.begin_id, self.end_id
         if processor is not None:
             ids = processor.pad_id(), processor.unk_id(), processor.bos_id(), processor.eos_id()
