@@ -169,26 +169,13 @@ class Table(masks.Mask):
     def on(self, grid):
         return grid.columns_of(grid.rows_of(self.table, -2), -1)
 
-    def flatten(self):
-        return (self.table,), ()
 
+class TableInAList(masks.Mask):
+    def __init__(self, table):
+        self.tables = [table, "its name"]
 
-class TableInAList(Table):
-    def flatten(self):
-        return ([self.table],), ()
-
-    @classmethod
-    def unflatten(cls, static, children):
-        return cls(*children[0])
-
-
-class StaticTable(Table):
-    def flatten(self):
-        return (), (self.table,)
-
-
-class WholeTable(Table):
-    """Not flattened: the inherited `flatten` applies to its own class."""
+    def on(self, grid):
+        return Table(self.tables[0]).on(grid)
 
 
 class Every(masks.Mask):
@@ -197,9 +184,6 @@ class Every(masks.Mask):
 
     def on(self, grid):
         return grid.key_positions() % self.number == 0
-
-    def flatten(self):
-        return (self.number,), ()
 
 
 class Added(biases.Bias):
@@ -210,16 +194,10 @@ class Added(biases.Bias):
         (table,) = parameters or (self.table,)
         return grid.columns_of(grid.rows_of(table, -2), -1)
 
-    def flatten(self):
-        return (self.table,), ()
-
 
 class Learned(Added):
     def parameters(self):
         return (self.table,)
-
-    def flatten(self):
-        return (self.table,), ()
 
 
 SEEN = np.random.default_rng(7).random((T, S)) < 0.6
@@ -236,8 +214,7 @@ OF_ONES_OWN = {
     "mask": (lambda: {"mask": Table(SEEN)}, SEEN, 0.0),
     "mask, joined": (lambda: {"mask": Table(SEEN) & ~Every(2)}, SEEN & ~EVEN, 0.0),
     "mask, list": (lambda: {"mask": TableInAList(SEEN)}, SEEN, 0.0),
-    "mask, static": (lambda: {"mask": StaticTable(SEEN)}, SEEN, 0.0),
-    "mask, whole": (lambda: {"mask": WholeTable(SEEN)}, SEEN, 0.0),
+    "mask, list of tensors": (lambda: {"mask": TableInAList(as_tensor(SEEN))}, SEEN, 0.0),
     "mask, number": (lambda: {"mask": Every(np.int64(2))}, EVEN, 0.0),
     "bias": (lambda: {"bias": Added(ADDED)}, None, ADDED),
     "bias, learned": (lambda: {"bias": Learned(ADDED)}, None, ADDED),

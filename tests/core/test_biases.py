@@ -13,7 +13,7 @@ from tests.helpers.blockwise import blocks_of
 from tests.helpers.paths import PATHS
 from tests.helpers.tensors import FLOAT64, as_tensor, both_ways, numpy, tf
 from tfattn import attend, biases, masks
-from tfattn.core import trees
+from tfattn.core import objects
 from tfattn.core.scores import additive
 
 B, H, T, S, D = 2, 3, 5, 7, 11
@@ -73,11 +73,11 @@ def test_bias_of_each_kind_equals_its_definition(name):
     assert bias.differs_by_head == (len(by_head.shape) == 4 and by_head.shape[1] != 1)
     config = keras.saving.serialize_keras_object(bias)
     assert config["registered_name"].startswith("tfattn>biases.")
-    tensors, structure = trees.flatten(bias)
-    assert trees.is_shareable(structure) and hash(structure) == hash(trees.flatten(bias)[1])
+    tensors, structure = objects.flatten(bias)
+    assert objects.is_shareable(structure) and hash(structure) == hash(objects.flatten(bias)[1])
     for copy in (
         keras.saving.deserialize_keras_object(config),
-        trees.unflatten(structure, tensors),
+        objects.unflatten(structure, tensors),
     ):
         assert type(copy) is type(bias)
         np.testing.assert_allclose(spread(copy.dense(T, S)), spread(expected), rtol=1e-6)
@@ -340,7 +340,7 @@ def test_bias_saved_array_keeps_its_dtype(dtype):
     assert "float" in keras.backend.standardize_dtype(copy.dense(T, S).dtype)
 
 
-def test_bias_of_ones_own_joins_the_others_and_does_not_flatten():
+def test_bias_of_ones_own_joins_the_others():
     class Recent(biases.Bias):
         """A learned number per token of distance."""
 
@@ -354,10 +354,10 @@ def test_bias_of_ones_own_joins_the_others_and_does_not_flatten():
             return slope * ops.cast(grid.key_positions() - grid.query_positions(), slope.dtype)
 
     slope = as_tensor(0.25)
-    tensors, structure = trees.flatten(Recent(slope) + ARRAYS[B, T, S])
-    assert len(tensors) == 1 and not trees.is_shareable(structure)
+    tensors, structure = objects.flatten(Recent(slope) + ARRAYS[B, T, S])
+    assert len(tensors) == 2 and not objects.is_shareable(structure)
     distance = np.arange(S) - np.arange(S - T, S)[:, None]
-    again = trees.unflatten(structure, tensors)
+    again = objects.unflatten(structure, tensors)
     np.testing.assert_allclose(again.dense(T, S), 0.25 * distance + ARRAYS[B, T, S], rtol=1e-5)
     # `on` computes from its arguments
     other = again.on(masks.Grid.whole(T, S), 2 * slope, ops.zeros((1, 1, 1)))

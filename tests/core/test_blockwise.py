@@ -237,11 +237,9 @@ class InNumpy(masks.Mask):
         keys, queries = np.arange(grid.num_keys), np.arange(grid.num_queries)[:, None]
         return np.asarray(grid.columns_of(grid.rows_of(tf.constant(keys < queries + 2), 0), 1))
 
-    def key_bounds(self, grid):
-        return self.wrap(0), self.wrap(grid.query_start + grid.queries + 1)
-
-    def full_bounds(self, grid):
-        return self.wrap(0), self.wrap(grid.query_start + 2)
+    def bounds(self, grid):
+        zero, start = self.wrap(0), grid.query_start
+        return (zero, self.wrap(start + grid.queries + 1)), (zero, self.wrap(start + 2))
 
 
 @pytest.mark.slow

@@ -40,8 +40,8 @@ class Beyond(masks.Mask):
         distance = grid.key_positions() - grid.query_positions()
         return (distance >= 9) & (distance < 14)
 
-    def key_bounds(self, grid):
-        return grid.first_position() + 9, grid.last_position() + 14
+    def bounds(self, grid):
+        return (grid.first_position() + 9, grid.last_position() + 14), (0, 0)
 
 
 def by_blocks(mask, *arguments, path="streamed", block=None):

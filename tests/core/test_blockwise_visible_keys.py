@@ -166,8 +166,7 @@ def test_mask_is_evaluated_for_partial_blocks_alone(kind, arguments, partial):
     heads, asked = 3, []
 
     class Counted(kind):
-        is_relative, key_bounds, full_bounds = True, kind.key_bounds, kind.full_bounds
-        max_keys = kind.max_keys
+        is_relative, bounds = True, kind.bounds
 
         def on(self, grid):
             asked.append((grid.query_start, grid.key_start))

@@ -389,26 +389,21 @@ class Earlier(masks.Mask):
     def on(self, grid):
         return grid.key_positions() <= grid.query_positions() - self.by
 
-    def key_bounds(self, grid):
-        return 0, grid.last_position() - self.by + 1
-
-    def full_bounds(self, grid):
-        return 0, grid.first_position() - self.by + 1
+    def bounds(self, grid):
+        return (0, grid.last_position() - self.by + 1), (0, grid.first_position() - self.by + 1)
 
 
 class OfTheSquare(masks.Mask):
-    """A window whose `full_bounds` use the queries within the matrix only."""
+    """A window whose full range uses the queries within the matrix only."""
 
     is_relative = True
 
     def on(self, grid):
         return abs(grid.key_positions() - grid.query_positions()) < 5
 
-    def key_bounds(self, grid):
-        return grid.first_position() - 4, grid.last_position() + 5
-
-    def full_bounds(self, grid):
-        return min(grid.last_position(), grid.num_keys - 1) - 4, grid.first_position() + 5
+    def bounds(self, grid):
+        first, last = grid.first_position(), grid.last_position()
+        return (first - 4, last + 5), (min(last, grid.num_keys - 1) - 4, first + 5)
 
 
 def moved(query, key, by):

@@ -11,7 +11,7 @@ from tfattn.core import biases, softmax, symbolic
 from tfattn.core.call import AttentionCall
 from tfattn.core.engine import dispatch
 from tfattn.core.floats import given_floats
-from tfattn.core.guard import zero_hidden
+from tfattn.core.guard import zero_unseen
 from tfattn.core.scores import facts_of, scaled_dot_product
 
 
@@ -119,12 +119,7 @@ def attend(
     mask = softmax.mask_of("attend", shape, mask=mask)
     if bias is not None:
         bias = biases.checked("attend", bias, shape)
-    seen = None
-    if mask is not None:
-        lengths = symbolic.shape_of(query)[-2], symbolic.shape_of(key)[-2]
-        seen = mask.seen_keys(*lengths)
-    if seen is not None:
-        value, key = zero_hidden(value, seen), zero_hidden(key, seen)
+    value, key = zero_unseen(mask, query, value, key)
     if normalizer is not None and return_log_sum_exp:
         expected = "be None with `return_log_sum_exp`, which only the softmax has"
         _checks.fail("attend", "normalizer", expected, normalizer)

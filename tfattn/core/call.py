@@ -10,11 +10,12 @@ from tfattn._types import Size, Tensor
 from tfattn.core import symbolic
 from tfattn.core.biases import Bias
 from tfattn.core.masks import Mask
+from tfattn.core.objects import Splittable
 from tfattn.core.scores import scaled_dot_product
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class AttentionCall:
+class AttentionCall(Splittable):
     """The arguments of `attend`.
 
     `attend` builds a call from checked arguments, and a layer from checked and projected tensors.
@@ -24,16 +25,18 @@ class AttentionCall:
         query, value, key: float tensors, query `(B, T, D)` or `(B, H, T, D)`, value and key
             `(B, S, D)` or `(B, G, S, D)`. A token that the mask hides from every query is 0, a
             layer's projection of 0, or an entry of a cache.
+        learned: the parameters of the bias, read once by an engine.
         mask, bias: objects of `core.masks` and `core.biases`, or None.
     """
 
     query: Tensor
-    value: Tensor
     key: Tensor
-    score: Callable[..., Tensor] = scaled_dot_product
+    value: Tensor
+    learned: Sequence[Tensor] = ()
     parameters: Sequence[Tensor] = ()
-    mask: Mask | None = None
     bias: Bias | None = None
+    mask: Mask | None = None
+    score: Callable[..., Tensor] = scaled_dot_product
     dropout: float = 0.0
     seed: int | keras.random.SeedGenerator | None = None
     return_weights: bool = False

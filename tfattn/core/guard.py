@@ -16,8 +16,9 @@ import keras
 import numpy as np
 from keras import ops
 
-from tfattn.core import products
+from tfattn.core import products, symbolic
 from tfattn.core.engine import devices
+from tfattn.core.masks import Grid, Mask
 
 
 def zero_hidden(tokens: Any, seen: Any) -> Any:
@@ -28,6 +29,17 @@ def zero_hidden(tokens: Any, seen: Any) -> Any:
     # `expand_dims` for masks, here and elsewhere: LiteRT has no slice of bools that adds an axis.
     seen = ops.expand_dims(seen, (1, 3) if len(tokens.shape) == 4 else -1)
     return ops.where(seen, tokens, 0.0)
+
+
+def zero_unseen(mask: Mask | None, query: Any, value: Any, key: Any) -> tuple[Any, Any]:
+    """Rule 1 for `value` and `key`, which may be one tensor, under the mask of a call."""
+    if mask is None:
+        return value, key
+    seen = mask.seen_keys(Grid.whole(symbolic.shape_of(query)[-2], symbolic.shape_of(key)[-2]))
+    if seen is None:
+        return value, key
+    zeroed = zero_hidden(value, seen)
+    return zeroed, zeroed if key is value else zero_hidden(key, seen)
 
 
 def zero_nonfinite_padding(tokens: Any, mask: Any) -> Any:

@@ -16,7 +16,7 @@ from tfattn._arguments import constructor_arguments, constructor_names, refuse_o
 from tfattn._types import Shape
 from tfattn.core import symbolic
 from tfattn.core.floats import given_tensor
-from tfattn.core.grid_function import GridFunction
+from tfattn.core.objects import GridFunction
 from tfattn.layers.configs import Configured, copy_of, other_holders
 from tfattn.layers.tokens import whole_ids
 

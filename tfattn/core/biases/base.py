@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 from tfattn._types import Size, Tensor
-from tfattn.core.grid_function import GridFunction, registered_in
 from tfattn.core.masks.grid import Grid
+from tfattn.core.objects import GridFunction, registered_in
 
 # The function of `+`, filled in by `sums` to avoid a circular import.
 OPERATORS: dict[str, Callable[..., "Bias"]] = {}
@@ -17,7 +17,7 @@ class Bias(GridFunction):
         weights = softmax over keys of (score(query, key) + on(grid, *parameters()))
 
     A bias is a class with the method `on`. If its constructor has arguments, it also needs
-    `flatten`, and attributes of the same names. If it has tensors that get gradients, it also needs
+    attributes of the same names, to be saved. If it has tensors that get gradients, it also needs
     `parameters`.
 
     `tfattn.attend` relies on the following:
@@ -37,7 +37,6 @@ class Bias(GridFunction):
       to its dtype. So a bias needs no code for gradients where `on` is made of differentiable
       operations. A parameter that is not a float gets no gradient. The streamed path refuses a
       variable that `on` reads and `parameters` leaves out.
-    - `flatten` may also return the parameters, among its children; `on` still gets them.
 
     Attributes:
         differs_by_head: whether the bias may differ from head to head. `on` then returns four axes,

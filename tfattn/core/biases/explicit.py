@@ -1,6 +1,6 @@
 """An array as a bias."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -55,8 +55,8 @@ class explicit(Bias):
         bias = bias if len(bias.shape) == 2 else grid.batch_of(bias)
         return grid.columns_of(grid.rows_of(bias, -2), -1)
 
-    def flatten(self) -> tuple[tuple[Tensor, ...], Hashable]:
-        return self.parameters(), ()
+    def attributes(self) -> dict[str, Any]:
+        return {"bias": self.parameters()[0]}
 
     def get_config(self) -> dict[str, Any]:
         array = ops.convert_to_numpy(self.bias)

@@ -2,7 +2,6 @@
 
 import bisect
 import functools
-from collections.abc import Hashable
 from typing import Any
 
 import keras
@@ -99,8 +98,8 @@ class relative(Bias):
         one = ops.reshape(self.on(grid._replace(queries=1, keys=1), table), (-1, 1, 1))
         return one * ops.ones((grid.queries, 1), one.dtype), ops.ones((grid.keys, 1), one.dtype)
 
-    def flatten(self) -> tuple[tuple[Tensor, ...], Hashable]:
-        return self.parameters(), (self.bidirectional, self.max_distance)
+    def attributes(self) -> dict[str, Any]:
+        return {**vars(self), "table": self.parameters()[0]}
 
     def get_config(self) -> dict[str, Any]:
         array = ops.convert_to_numpy(self.table)

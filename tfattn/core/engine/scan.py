@@ -12,9 +12,11 @@ Source: Rabe, Staats 2021, arXiv:2112.05682 (the algorithm and its checkpoints);
 Gimelshein 2018, arXiv:1805.02867 (the online softmax).
 """
 
+import dataclasses
 import functools
 import math
-from collections.abc import Callable, Hashable, Sequence
+import operator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import keras
@@ -22,8 +24,7 @@ import numpy as np
 from keras import ops
 
 from tfattn._types import Size, Tensor
-from tfattn.core import masks, pairs, products, softmax, trees
-from tfattn.core.biases import Bias
+from tfattn.core import masks, objects, pairs, products, softmax
 from tfattn.core.call import AttentionCall
 from tfattn.core.engine import devices, fused, sizes
 from tfattn.core.guard import guard
@@ -38,70 +39,50 @@ def run(
     `by_kernel`; `block` is `(t, s)` in place of the measured sizes.
     """
     learned = () if call.bias is None else call.bias.parameters()
-    blocks = _Blocks(
-        operands=(call.query, call.key, call.value),
-        mask=call.mask,
-        bias=call.bias,
-        drawn=_drawn(call.seed) if call.dropout else None,
+    changes = {
         # Read once, since a loop must not read variables.
-        parameters=tuple(map(ops.convert_to_tensor, call.parameters)),
-        learned=tuple(map(ops.convert_to_tensor, learned)),
+        "parameters": tuple(map(ops.convert_to_tensor, call.parameters)),
+        "learned": tuple(map(ops.convert_to_tensor, learned)),
+        "dropout": float(call.dropout),
+        "return_log_sum_exp": bool(call.return_log_sum_exp),
+        "seed": None,
+        "path": None,
+    }
+    blocks = _Blocks(
+        **{**vars(call), **changes},
+        drawn=_drawn(call.seed) if call.dropout else None,
         tiling=_Tiling.of(call.query, call.key, call.score, block),
-        score=call.score,
-        dropout=call.dropout,
-        return_log_sum_exp=call.return_log_sum_exp,
         by_kernel=by_kernel,
     )
-    tensors, structure = trees.flatten(blocks)
-    is_shareable = facts_of(call.score).is_pure and trees.is_shareable(structure)
-    if keras.backend.backend() == "jax" and is_shareable:
+    tensors, structure = objects.flatten(blocks)
+    if keras.backend.backend() == "jax" and objects.is_shareable(structure):
         return _compiled(structure)(tensors)
     return _computed(structure, tensors)
 
 
-class _Blocks(NamedTuple):
-    """A call by blocks, which `trees` flattens."""
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class _Blocks(AttentionCall):
+    """A call by blocks."""
 
-    operands: tuple[Tensor, Tensor, Tensor]  # query, key, value
-    mask: Mask | None
-    bias: Bias | None
+    is_pure = True
     drawn: Any  # random words that seed the dropout, or None
-    parameters: tuple[Tensor, ...]  # of the score
-    learned: tuple[Tensor, ...]  # the parameters of the bias
     tiling: "_Tiling"
-    score: Callable[..., Tensor]
-    dropout: float
-    return_log_sum_exp: bool
     by_kernel: bool
-
-    @property
-    def rank(self) -> int:
-        return len(self.operands[0].shape)
-
-    def flatten(self) -> tuple[tuple[Any, ...], Hashable]:
-        objects = (self.mask, self.bias, self.drawn)
-        children = (*self.operands, *objects, *self.parameters, *self.learned)
-        return children, (len(self.parameters), self[6:])
-
-    @classmethod
-    def unflatten(cls, static: tuple[int, tuple[Any, ...]], children: Sequence[Any]) -> "_Blocks":
-        count, options = static
-        query, key, value, mask, bias, drawn, *more = children
-        parameters, learned = tuple(more[:count]), tuple(more[count:])
-        return cls((query, key, value), mask, bias, drawn, parameters, learned, *options)
 
 
 @functools.lru_cache(sizes.SHARED_CALLS)
-def _compiled(structure: trees.Structure) -> Callable[[list[Tensor]], Any]:
+def _compiled(structure: objects.Structure) -> Callable[[list[Tensor]], Any]:
     import jax
 
     return jax.jit(functools.partial(_computed, structure))
 
 
-def _computed(structure: trees.Structure, tensors: list[Tensor]) -> Tensor | tuple[Tensor, Tensor]:
+def _computed(
+    structure: objects.Structure, tensors: list[Tensor]
+) -> Tensor | tuple[Tensor, Tensor]:
     """The result of `run`, from the tensors of a call."""
-    call: _Blocks = trees.unflatten(structure, tensors)
-    query, key, value = call.operands
+    call: _Blocks = objects.unflatten(structure, tensors)
+    query, key, value = call.query, call.key, call.value
     mask, given = call.mask, value.dtype
     sums_dtype = keras.backend.result_type(query.dtype, key.dtype, "float32")
     wide = keras.backend.result_type(query.dtype, key.dtype, value.dtype, "float32")
@@ -294,12 +275,11 @@ def _seen_in_row(call: _Blocks, i: Size) -> Callable[[Size], bool | Tensor]:
         return lambda j: True
     tiling = call.tiling
     grid = tiling.grid(i, 0)._replace(keys=tiling.keys)
-    low, high = ranges.key_bounds(call.mask, grid)
-    blocks = call.mask.seen_blocks(grid, tiling.s)
+    seen = ranges.Bounds.of(call.mask, grid).seen
 
     def is_seen(j: Size) -> bool | Tensor:
-        seen = (j * tiling.s < high) & ((j + 1) * tiling.s > low)
-        return seen if blocks is None else seen & ops.take(blocks, j)
+        start, end = j * tiling.s, (j + 1) * tiling.s
+        return functools.reduce(operator.or_, [(start < high) & (end > low) for low, high in seen])
 
     return is_seen
 

@@ -8,10 +8,10 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn._types import Size, Tensor
-from tfattn.core.grid_function import GridFunction, registered_in
 from tfattn.core.masks import ranges
 from tfattn.core.masks.grid import Grid
-from tfattn.core.masks.ranges import Range
+from tfattn.core.masks.ranges import Bounds, Range
+from tfattn.core.objects import GridFunction, registered_in
 
 # Pairs of a mask that are evaluated at once, and rows of them where the lengths are unknown.
 _PAIRS, _ROWS = 2**20, 64
@@ -24,7 +24,7 @@ class Mask(GridFunction):
     """Which query may attend to which key: True means *may attend*.
 
     A mask is a class with the method `on`. If its constructor has arguments, it also needs
-    `flatten`, and attributes of the same names. That is enough for every path.
+    attributes of the same names, to be saved. That is enough for every path.
 
     The other methods are optional hooks. They make a mask faster: blocks are skipped, or computed
     without a mask. **A hook describes the `on` of its own class or of a base class.** A subclass
@@ -50,10 +50,7 @@ class Mask(GridFunction):
         "is_relative",
         "_ignores_queries",
         "_sees_itself",
-        "key_bounds",
-        "full_bounds",
-        "max_keys",
-        "seen_blocks",
+        "bounds",
         "seen_keys",
     )
     is_relative: bool = False
@@ -72,53 +69,36 @@ class Mask(GridFunction):
         """
         raise NotImplementedError
 
-    def key_bounds(self, grid: Grid) -> Range:
-        """Hook. Bounds `(low, high)` on the keys that the queries of `grid` see: every key outside
-        the bounds is hidden from all these queries, and is skipped.
+    def bounds(self, grid: Grid) -> tuple[Range, Range] | Bounds:
+        """Hook. Two ranges of keys `(low, high)`, empty where low ≥ high: a key outside of the
+        first is hidden from every query of `grid`, and skipped; a key inside of the second is seen
+        by every query of `grid`, and needs no mask.
 
         Integers, or scalar integer tensors where they are not known before the graph runs.
         """
-        return 0, grid.num_keys
+        return (0, grid.num_keys), (0, 0)
 
-    def full_bounds(self, grid: Grid) -> Range:
-        """Hook. A range of keys `(low, high)` that every query of `grid` sees; empty where low ≥
-        high. A block inside this range needs no mask.
-        """
-        return 0, 0
-
-    def max_keys(self, grid: Grid) -> Any:
-        """Hook. An upper bound on the number of keys that the queries of `grid` see, known before a
-        graph runs. For masks that leave fewer keys than their `key_bounds`, or have tensors as
-        bounds. Called only where the number of keys is an int.
-        """
-        return grid.num_keys
-
-    def seen_blocks(self, grid: Grid, columns: Size) -> Tensor | None:
-        """Hook. For a mask with holes between its `key_bounds`: which blocks of `columns` keys have
-        a key that some query of `grid` sees, bool `(⌈S / columns⌉,)`. The other blocks are skipped.
-        None where only the bounds are known. The result may name too many blocks, never too few.
-        """
-        return None
-
-    def seen_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
-        """Hook. The keys that some query may see: bool, broadcastable to `(B, S)`; None where every
-        key is seen. Without the hook, `on` is evaluated once more, a part of the pairs at a time.
+    def seen_keys(self, grid: Grid) -> Tensor | None:
+        """Hook. The keys that some query may see, of the whole matrix: bool, broadcastable to
+        `(B, S)`; None where every key is seen. Without the hook, `on` is evaluated once more, a
+        part of the pairs at a time.
 
         A key that no query may see is padding. The result may name too many keys, never too few.
         """
         if self.is_relative:
-            return ranges.by_distance(self, num_queries, num_keys)
+            return ranges.by_distance(self, grid)
+        num_queries, num_keys = grid.num_queries, grid.num_keys
 
         def by_rows(start: Size, rows: Size) -> Tensor:
-            grid = Grid(num_queries, num_keys, start, 0, rows, num_keys)
-            pairs = ops.convert_to_tensor(self.on(grid))
+            part = Grid(num_queries, num_keys, start, 0, rows, num_keys)
+            pairs = ops.convert_to_tensor(self.on(part))
             for axis, wanted in ((-2, rows), (-1, num_keys)):
                 length = pairs.shape[axis]
                 known = isinstance(length, int) and isinstance(wanted, int)
                 if known and length not in (1, wanted):
                     expected = f"have the length {wanted} or 1 on axis {axis}"
                     _checks.fail("attend", "mask", expected, tuple(pairs.shape))
-            pairs = ops.logical_and(pairs, grid.query_rows() < num_queries)
+            pairs = ops.logical_and(pairs, part.query_rows() < num_queries)
             keys = ops.any(pairs, axis=-2)
             keys = ops.any(keys, axis=1) if len(keys.shape) == 3 else keys
             return ops.logical_and(keys, ops.ones((1, num_keys), "bool"))

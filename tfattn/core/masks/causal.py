@@ -1,6 +1,6 @@
 """A query sees no key after its own position."""
 
-from tfattn._types import Size, Tensor
+from tfattn._types import Tensor
 from tfattn.core.masks.base import Mask, registered
 from tfattn.core.masks.grid import Grid
 from tfattn.core.masks.ranges import Range
@@ -26,11 +26,8 @@ class causal(Mask):
     def on(self, grid: Grid) -> Tensor:
         return grid.key_positions() <= grid.query_positions()  # (t, s)
 
-    def key_bounds(self, grid: Grid) -> Range:
-        return 0, grid.last_position() + 1
+    def bounds(self, grid: Grid) -> tuple[Range, Range]:
+        return (0, grid.last_position() + 1), (0, grid.first_position() + 1)
 
-    def full_bounds(self, grid: Grid) -> Range:
-        return 0, grid.first_position() + 1
-
-    def seen_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
+    def seen_keys(self, grid: Grid) -> Tensor | None:
         return None  # the last query sees all keys

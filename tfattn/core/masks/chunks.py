@@ -3,10 +3,10 @@
 from keras import ops
 
 from tfattn import _checks
-from tfattn._types import Size, Tensor
+from tfattn._types import Tensor
 from tfattn.core.masks.base import Mask, registered
 from tfattn.core.masks.grid import Grid
-from tfattn.core.masks.ranges import Range, key_bounds, no_more_keys
+from tfattn.core.masks.ranges import Range, no_more_keys
 
 
 @registered
@@ -38,18 +38,15 @@ class chunks(Mask):
     def on(self, grid: Grid) -> Tensor:
         return grid.key_positions() // self.size == grid.query_positions() // self.size  # (t, s)
 
-    def key_bounds(self, grid: Grid) -> Range:
-        first, last = grid.first_position() // self.size, grid.last_position() // self.size
-        return first * self.size, (last + 1) * self.size
+    def bounds(self, grid: Grid) -> tuple[Range, Range]:
+        size, first, last = self.size, grid.first_position(), grid.last_position()
+        first, last = first // size * size, last // size * size
+        # Full is the chunk of all queries; empty where they lie in several chunks.
+        return (first, last + size), (last, first + size)
 
-    def full_bounds(self, grid: Grid) -> Range:
-        # The chunk of all queries; empty where the queries lie in several chunks.
-        first, last = grid.first_position() // self.size, grid.last_position() // self.size
-        return last * self.size, (first + 1) * self.size
-
-    def seen_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
-        if no_more_keys(num_queries, num_keys):
+    def seen_keys(self, grid: Grid) -> Tensor | None:
+        if no_more_keys(grid):
             return None
-        low, high = key_bounds(self, Grid.whole(num_queries, num_keys))
-        keys = ops.arange(num_keys, dtype="int32")[None]  # (1, S)
+        (low, high), _ = self.bounds(grid)
+        keys = grid.key_positions()  # (1, S)
         return ops.logical_and(keys >= low, keys < high)

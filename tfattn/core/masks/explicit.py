@@ -6,7 +6,7 @@ from typing import Any
 from keras import ops
 
 from tfattn import _checks
-from tfattn._types import Shape, Size, Tensor
+from tfattn._types import Shape, Tensor
 from tfattn.core import pairs
 from tfattn.core.masks import ranges
 from tfattn.core.masks.base import Mask, refuse_symbols, registered
@@ -49,15 +49,11 @@ class explicit(Mask):
 
     # One row for all queries is the padding of the keys, and cheap to reduce. Arrays with more rows
     # use the defaults of `Mask`.
-    def key_bounds(self, grid: Grid) -> Range:
+    def bounds(self, grid: Grid) -> tuple[Range, Range]:
         if self.mask.shape[-2] != 1:
-            return super().key_bounds(grid)
-        return ranges.around(self._row(grid, ops.any))
-
-    def full_bounds(self, grid: Grid) -> Range:
-        if self.mask.shape[-2] != 1:
-            return super().full_bounds(grid)
-        return ranges.first_run(self._row(grid, ops.all))
+            return (0, grid.num_keys), (0, 0)
+        some, every = self._row(grid, ops.any), self._row(grid, ops.all)
+        return ranges.around(some), ranges.first_run(every)
 
     def _row(self, grid: Grid, reduce: Callable[..., Tensor]) -> Tensor:
         """The keys that some (`ops.any`) or all (`ops.all`) rows of `mask` allow, `(S,)`."""
@@ -68,7 +64,7 @@ class explicit(Mask):
     def _rows_of_the_batch(self, grid: Grid) -> Tensor:
         return self.mask if len(self.mask.shape) == 2 else grid.batch_of(self.mask)
 
-    def seen_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
+    def seen_keys(self, grid: Grid) -> Tensor | None:
         keys = ops.any(self.mask, axis=-2)  # (S,), (B, S) or (B, H, S)
         if len(keys.shape) == 1:
             return ops.expand_dims(keys, 0)

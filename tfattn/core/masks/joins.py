@@ -1,18 +1,17 @@
 """Masks combined from masks: `&`, `|`, `~`, and `all_of`."""
 
 import functools
-from collections.abc import Callable, Sequence
 from typing import Any
 
 from keras import ops
 
-from tfattn._types import Shape, Size, Tensor
+from tfattn._types import Shape, Tensor
 from tfattn.core import pairs
 from tfattn.core.masks import ranges
 from tfattn.core.masks.base import OPERATORS, Mask, registered
 from tfattn.core.masks.explicit import explicit
 from tfattn.core.masks.grid import Grid
-from tfattn.core.masks.ranges import Range, no_more_keys
+from tfattn.core.masks.ranges import Bounds, Range, no_more_keys
 from tfattn.core.masks.segments import segments
 
 
@@ -53,8 +52,8 @@ class _Pair(Mask):
         rank = max(len(left.shape), len(right.shape))
         return self._join(pairs.with_heads(left, rank), pairs.with_heads(right, rank))
 
-    def _of_both(self, hook: Callable[..., Any], *args: Any) -> tuple[Any, Any]:
-        return hook(self.left, *args), hook(self.right, *args)
+    def _bounds(self, grid: Grid) -> tuple[Bounds, Bounds]:
+        return Bounds.of(self.left, grid), Bounds.of(self.right, grid)
 
 
 @registered
@@ -65,18 +64,10 @@ class _Both(_Pair):
         sides = (self.left, self.right)
         return " & ".join(f"({x!r})" if isinstance(x, _Either) else repr(x) for x in sides)
 
-    def key_bounds(self, grid: Grid) -> Range:
-        return ranges.overlap(*self._of_both(ranges.key_bounds, grid))
-
-    def full_bounds(self, grid: Grid) -> Range:
-        return ranges.overlap(*self._of_both(ranges.full_bounds, grid))
-
-    def max_keys(self, grid: Grid) -> int:
-        # Each side by itself, since the joined bounds are tensors where one side is padding.
-        return min(self._of_both(ranges.max_keys, grid))
-
-    def seen_blocks(self, grid: Grid, columns: Size) -> Tensor | None:
-        return _both(*(side.seen_blocks(grid, columns) for side in (self.left, self.right)))
+    def bounds(self, grid: Grid) -> Bounds:
+        left, right = self._bounds(grid)
+        seen = [ranges.overlap(a, b) for a in left.seen for b in right.seen]
+        return Bounds(tuple(seen), ranges.overlap(left.full, right.full), (left, right))
 
     @property
     def _sees_itself(self) -> bool:  # type: ignore[override]
@@ -86,17 +77,17 @@ class _Both(_Pair):
         sides = (self.left, self.right)
         return [x for side in sides for x in (side._parts() if type(side) is _Both else [side])]
 
-    def seen_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
-        lengths, found = (num_queries, num_keys), list[Tensor | None]()
+    def seen_keys(self, grid: Grid) -> Tensor | None:
+        found: list[Tensor | None] = []
         others = [part for part in self._parts() if not part._ignores_queries]
         if len(others) > 1:
             # Two masks together may hide a key from all queries that neither hides alone.
-            square = no_more_keys(*lengths) or any(type(part) is segments for part in others)
+            square = no_more_keys(grid) or any(type(part) is segments for part in others)
             if not (square and all(part._sees_itself for part in others)):
-                found.append(Mask.seen_keys(functools.reduce(_Both, others), *lengths))
+                found.append(Mask.seen_keys(functools.reduce(_Both, others), grid))
             others = []
         alone = [part for part in self._parts() if part._ignores_queries] + others
-        found += [part.seen_keys(*lengths) for part in alone]
+        found += [part.seen_keys(grid) for part in alone]
         return functools.reduce(_both, found, None)
 
 
@@ -107,21 +98,16 @@ class _Either(_Pair):
     def __repr__(self) -> str:
         return f"{self.left!r} | {self.right!r}"
 
-    def key_bounds(self, grid: Grid) -> Range:
-        return ranges.hull(*self._of_both(ranges.key_bounds, grid))
-
-    def full_bounds(self, grid: Grid) -> Range:
-        return ranges.longer(*self._of_both(ranges.full_bounds, grid))
-
-    def seen_blocks(self, grid: Grid, columns: Size) -> Tensor | None:
-        return seen_by_any((self.left, self.right), grid, columns)
+    def bounds(self, grid: Grid) -> Bounds:
+        left, right = self._bounds(grid)
+        return Bounds((*left.seen, *right.seen), ranges.longer(left.full, right.full))
 
     @property
     def _sees_itself(self) -> bool:  # type: ignore[override]
         return self.left._sees_itself or self.right._sees_itself
 
-    def seen_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
-        return either(*(side.seen_keys(num_queries, num_keys) for side in (self.left, self.right)))
+    def seen_keys(self, grid: Grid) -> Tensor | None:
+        return either(self.left.seen_keys(grid), self.right.seen_keys(grid))
 
 
 @registered
@@ -146,32 +132,16 @@ class _Not(Mask):
     def on(self, grid: Grid) -> Tensor:
         return ops.logical_not(self.inner.on(grid))
 
-    def key_bounds(self, grid: Grid) -> Range:
-        return ranges.complement(ranges.full_bounds(self.inner, grid), grid.num_keys)
-
-    def full_bounds(self, grid: Grid) -> Range:
-        """The longer of the two ranges outside the inner mask's bounds."""
-        low, high = ranges.key_bounds(self.inner, grid)
-        return ranges.longer((0, low), (high, grid.num_keys))
+    def bounds(self, grid: Grid) -> tuple[Range, Range]:
+        inner = Bounds.of(self.inner, grid)
+        low, high = inner.hull
+        full = ranges.longer((0, low), (high, grid.num_keys))
+        return ranges.complement(inner.full, grid.num_keys), full
 
 
 def as_mask(mask: Any) -> Mask:
     """A mask object from a mask object or a bool array."""
     return mask if isinstance(mask, Mask) else explicit(mask)
-
-
-def seen_by_any(parts: Sequence[Mask], grid: Grid, columns: Size) -> Tensor:
-    """The hook `seen_blocks` of masks joined by OR: there may be a hole between their bounds."""
-    starts = ops.arange(-(-grid.num_keys // columns), dtype="int32") * columns
-
-    def of(mask: Mask) -> Tensor:
-        blocks = mask.seen_blocks(grid, columns)
-        if blocks is not None:
-            return blocks
-        low, high = ranges.key_bounds(mask, grid)
-        return ops.logical_and(starts < high, starts + columns > low)
-
-    return functools.reduce(ops.logical_or, map(of, parts))
 
 
 def _both(left: Tensor | None, right: Tensor | None) -> Tensor | None:

@@ -5,7 +5,7 @@ from typing import Any
 from keras import ops
 
 from tfattn import _checks
-from tfattn._types import Shape, Size, Tensor
+from tfattn._types import Shape, Tensor
 from tfattn.core import pairs
 from tfattn.core.masks import ranges
 from tfattn.core.masks.base import Mask, refuse_symbols, registered
@@ -56,15 +56,13 @@ class padding(Mask):
             lengths = ops.expand_dims(lengths, -1)  # (B, 1, 1)
         return grid.rows_of(lengths, 1)  # (B, 1 or t, 1)
 
-    def key_bounds(self, grid: Grid) -> Range:
-        return 0, ranges.greatest(self._lengths(grid))
+    def bounds(self, grid: Grid) -> tuple[Range, Range]:
+        lengths = self._lengths(grid)
+        return (0, ranges.greatest(lengths)), (0, ranges.least(lengths, grid.num_keys))
 
-    def full_bounds(self, grid: Grid) -> Range:
-        return 0, ranges.least(self._lengths(grid), grid.num_keys)
-
-    def seen_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
+    def seen_keys(self, grid: Grid) -> Tensor | None:
         if len(self.valid_lens.shape) == 1:
             lengths = self.valid_lens[:, None]  # (B, 1)
         else:  # (B, 1); on PyTorch Keras returns (1, 1) without queries
             lengths = ranges.greatest(self.valid_lens, axis=1)
-        return ops.arange(num_keys, dtype="int32") < lengths  # (B, S)
+        return grid.key_positions() < lengths  # (B, S)

@@ -1,19 +1,18 @@
 """A separate mask for each head."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from functools import reduce
 from typing import Any
 
 from keras import ops
 
 from tfattn import _checks
-from tfattn._types import Shape, Size, Tensor
+from tfattn._types import Shape, Tensor
 from tfattn.core import pairs
-from tfattn.core.masks import ranges
 from tfattn.core.masks.base import Mask, registered
 from tfattn.core.masks.grid import Grid
-from tfattn.core.masks.joins import as_mask, either, seen_by_any
-from tfattn.core.masks.ranges import Range
+from tfattn.core.masks.joins import as_mask, either
+from tfattn.core.masks.ranges import Bounds, overlap
 
 
 @registered
@@ -77,25 +76,14 @@ class per_head(Mask):
         ]
         return ops.concatenate(by_mask, axis=1)  # (1 or B, H, 1 or t, 1 or s)
 
-    # Over all heads: the widest bounds, and the keys that every head sees.
-    def key_bounds(self, grid: Grid) -> Range:
-        return reduce(ranges.hull, (ranges.key_bounds(mask, grid) for mask in self.masks))
+    def bounds(self, grid: Grid) -> Bounds:
+        """The ranges of all heads, and the keys that every head sees."""
+        of_masks = [Bounds.of(mask, grid) for mask in self.masks]
+        full = reduce(overlap, (bounds.full for bounds in of_masks))
+        return Bounds(tuple(seen for bounds in of_masks for seen in bounds.seen), full)
 
-    def full_bounds(self, grid: Grid) -> Range:
-        return reduce(ranges.overlap, (ranges.full_bounds(mask, grid) for mask in self.masks))
-
-    def seen_blocks(self, grid: Grid, columns: Size) -> Tensor | None:
-        return seen_by_any(self.masks, grid, columns)
-
-    def seen_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
-        return reduce(either, (mask.seen_keys(num_queries, num_keys) for mask in self.masks))
-
-    def flatten(self) -> tuple[tuple[Mask, ...], Hashable]:
-        return tuple(self.masks), tuple(self.heads)
-
-    @classmethod
-    def unflatten(cls, static: tuple[Any, ...], children: Sequence[Any]) -> "per_head":
-        return cls(list(children), list(static))
+    def seen_keys(self, grid: Grid) -> Tensor | None:
+        return reduce(either, (mask.seen_keys(grid) for mask in self.masks))
 
 
 def _with_heads(seen: Tensor) -> Tensor:

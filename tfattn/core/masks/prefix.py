@@ -5,7 +5,7 @@ from typing import Any
 from keras import ops
 
 from tfattn import _checks
-from tfattn._types import Shape, Size, Tensor
+from tfattn._types import Shape, Tensor
 from tfattn.core import pairs
 from tfattn.core.masks import ranges
 from tfattn.core.masks.base import Mask, refuse_symbols, registered
@@ -56,16 +56,11 @@ class prefix(Mask):
             length = grid.batch_of(length)[:, None, None]  # (B, 1, 1)
         return grid.key_positions() < length  # (1, s) or (B, 1, s)
 
-    def seen_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
-        # (1 or B, S)
-        return ops.arange(num_keys, dtype="int32")[None] < ops.reshape(self.length, (-1, 1))
-
-    def key_bounds(self, grid: Grid) -> Range:
+    def bounds(self, grid: Grid) -> tuple[Range, Range]:
         if isinstance(self.length, int):
-            return 0, self.length
-        return 0, ranges.greatest(grid.batch_of(self.length))
+            return (0, self.length), (0, self.length)
+        lengths = grid.batch_of(self.length)
+        return (0, ranges.greatest(lengths)), (0, ranges.least(lengths, grid.num_keys))
 
-    def full_bounds(self, grid: Grid) -> Range:
-        if isinstance(self.length, int):
-            return 0, self.length
-        return 0, ranges.least(grid.batch_of(self.length), grid.num_keys)
+    def seen_keys(self, grid: Grid) -> Tensor | None:
+        return grid.key_positions() < ops.reshape(self.length, (-1, 1))  # (1 or B, S)

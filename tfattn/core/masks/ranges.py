@@ -4,8 +4,9 @@ A range has the keys low ≤ key < high. Each end is an int or a scalar tensor. 
 ints are ints, and so known before a graph runs.
 """
 
+import functools
 import numbers
-from typing import Any
+from typing import Any, NamedTuple
 
 from keras import ops
 
@@ -15,32 +16,39 @@ from tfattn.core.masks.grid import Grid
 Range = tuple[Size, Size]
 
 
-def key_bounds(mask: Any, grid: Grid) -> Range:
-    """The hook `key_bounds` of a mask, with NumPy's integers as ints, and tensors in int32."""
-    return _ends(mask.key_bounds(grid))
+class Bounds(NamedTuple):
+    """What the hook `bounds` of a mask tells, of joined masks too."""
+
+    seen: tuple[Range, ...]  # a key outside of all ranges is hidden from all queries of the grid
+    full: Range  # all queries of the grid see all of its keys
+    joined: tuple["Bounds", ...] = ()  # of masks joined by AND
+
+    @classmethod
+    def of(cls, mask: Any, grid: Grid) -> "Bounds":
+        """The bounds of a mask, with NumPy's integers as ints, and tensors in int32."""
+        found = mask.bounds(grid)
+        if isinstance(found, Bounds):
+            return found
+        seen, full = ((_end(low), _end(high)) for low, high in found)
+        return cls((seen,), full)
+
+    @property
+    def hull(self) -> Range:
+        """The range from the lowest beginning to the highest end."""
+        return functools.reduce(hull, self.seen)
+
+    def most(self, keys: Any) -> int:
+        """An upper bound on the number of the `keys` that are seen, known before a graph runs."""
+        # Each side by itself too: the joined range has tensors where one side is padding.
+        most = min([keys, *(side.most(keys) for side in self.joined)])
+        low, high = self.hull
+        if isinstance(low, int) and isinstance(high, int):
+            most = min(most, max(0, min(high, keys) - max(low, 0)))
+        return most
 
 
-def full_bounds(mask: Any, grid: Grid) -> Range:
-    """The hook `full_bounds`, likewise."""
-    return _ends(mask.full_bounds(grid))
-
-
-def max_keys(mask: Any, grid: Grid) -> int:
-    """The hook `max_keys`, or fewer where the bounds are ints. Called only where the number of keys
-    is an int.
-    """
-    most = mask.max_keys(grid)
-    low, high = key_bounds(mask, grid)
-    if isinstance(low, int) and isinstance(high, int):
-        most = min(most, max(0, min(high, grid.num_keys) - max(low, 0)))
-    return most
-
-
-def _ends(bounds: Range) -> Range:
-    low, high = (
-        int(end) if isinstance(end, numbers.Integral) else ops.cast(end, "int32") for end in bounds
-    )
-    return low, high
+def _end(end: Any) -> Size:
+    return int(end) if isinstance(end, numbers.Integral) else ops.cast(end, "int32")
 
 
 def greatest(counts: Tensor, default: int = 0, axis: int | None = None) -> Tensor:
@@ -100,12 +108,13 @@ def complement(taken: Range, keys: Size) -> Range:
     return _choose(at_start, high, 0), _choose(at_end, low, keys)
 
 
-def by_distance(mask: Any, num_queries: Size, num_keys: Size) -> Tensor:
+def by_distance(mask: Any, grid: Grid) -> Tensor:
     """The keys that some query sees under a relative mask: bool `(1, S)`.
 
     The distances of key s to the T queries are T neighbors in the row of all T + S − 1 distances,
     so differences of cumulative sums along the row count the queries that see the key.
     """
+    num_queries, num_keys = grid.num_queries, grid.num_keys
     # T + S distances, since T and S may both be 0.
     row = Grid(num_queries, num_keys, num_queries - 1, 0, 1, num_queries + num_keys)
     seen = ops.cast(mask.on(row)[0], "int32")  # by distances from −(S − 1) to T
@@ -113,12 +122,12 @@ def by_distance(mask: Any, num_queries: Size, num_keys: Size) -> Tensor:
     return (before[num_queries:-1] > before[:num_keys])[None]  # (1, S)
 
 
-def no_more_keys(num_queries: Size, num_keys: Size) -> bool:
+def no_more_keys(grid: Grid) -> bool:
     """Whether there are known to be no more keys than queries: each key then shares its position
     with a query.
     """
-    known = isinstance(num_queries, int) and isinstance(num_keys, int)
-    return known and num_keys <= num_queries
+    queries, keys = grid.num_queries, grid.num_keys
+    return isinstance(queries, int) and isinstance(keys, int) and keys <= queries
 
 
 def _choose(condition: bool | Tensor, a: Size, b: Size) -> Size:

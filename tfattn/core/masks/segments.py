@@ -5,7 +5,7 @@ from typing import Any
 from keras import ops
 
 from tfattn import _checks
-from tfattn._types import Shape, Size, Tensor
+from tfattn._types import Shape, Tensor
 from tfattn.core import pairs
 from tfattn.core.masks import ranges
 from tfattn.core.masks.base import Mask, refuse_symbols, registered
@@ -96,26 +96,19 @@ class segments(Mask):
 
     # Documents packed one after the other have rising ids, and a block of queries sees few of them.
     # The bounds hold for ids in any order, but are wider.
-    def key_bounds(self, grid: Grid) -> Range:
-        low, high, of_key = self._ids_of(grid)
-        seen = ops.any(ops.logical_and(of_key >= low, of_key <= high), axis=0)
-        return ranges.around(ops.broadcast_to(seen, (grid.num_keys,)))
-
-    def full_bounds(self, grid: Grid) -> Range:
-        low, high, of_key = self._ids_of(grid)
-        seen = ops.all(ops.logical_and(of_key == low, low == high), axis=0)
-        return ranges.first_run(ops.broadcast_to(seen, (grid.num_keys,)))
+    def bounds(self, grid: Grid) -> tuple[Range, Range]:
+        of_query = grid.rows_of(grid.batch_of(self.query_segments), 1)  # (B, t)
+        low = ranges.least(of_query, _NONE, axis=1)  # (B, 1)
+        high = ranges.greatest(of_query, -_NONE, axis=1)
+        of_key = grid.batch_of(self.key_segments)  # (B, S)
+        some = ops.any(ops.logical_and(of_key >= low, of_key <= high), axis=0)
+        every = ops.all(ops.logical_and(of_key == low, low == high), axis=0)
+        some, every = (ops.broadcast_to(x, (grid.num_keys,)) for x in (some, every))
+        return ranges.around(some), ranges.first_run(every)
 
     @property
     def _sees_itself(self) -> bool:  # type: ignore[override]
         return self.key_segments is self.query_segments
 
-    def seen_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
-        return None if self._sees_itself else super().seen_keys(num_queries, num_keys)
-
-    def _ids_of(self, grid: Grid) -> tuple[Tensor, Tensor, Tensor]:
-        """The least and the greatest id of the queries, `(B, 1)`, and the ids of all keys."""
-        of_query = grid.rows_of(grid.batch_of(self.query_segments), 1)  # (B, t)
-        low = ranges.least(of_query, _NONE, axis=1)
-        high = ranges.greatest(of_query, -_NONE, axis=1)
-        return low, high, grid.batch_of(self.key_segments)  # (B, 1), (B, 1), (B, S)
+    def seen_keys(self, grid: Grid) -> Tensor | None:
+        return None if self._sees_itself else super().seen_keys(grid)

@@ -3,7 +3,7 @@
 from keras import ops
 
 from tfattn import _checks
-from tfattn._types import Size, Tensor
+from tfattn._types import Tensor
 from tfattn.core.masks.base import Mask, registered
 from tfattn.core.masks.grid import Grid
 from tfattn.core.masks.ranges import Range, by_distance, no_more_keys
@@ -40,13 +40,9 @@ class window(Mask):
     def on(self, grid: Grid) -> Tensor:
         return ops.abs(grid.key_positions() - grid.query_positions()) < self.size  # (t, s)
 
-    def key_bounds(self, grid: Grid) -> Range:
-        return grid.first_position() - self.size + 1, grid.last_position() + self.size
+    def bounds(self, grid: Grid) -> tuple[Range, Range]:
+        size, first, last = self.size, grid.first_position(), grid.last_position()
+        return (first - size + 1, last + size), (last - size + 1, first + size)
 
-    def full_bounds(self, grid: Grid) -> Range:
-        return grid.last_position() - self.size + 1, grid.first_position() + self.size
-
-    def seen_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
-        if no_more_keys(num_queries, num_keys):
-            return None
-        return by_distance(self, num_queries, num_keys)
+    def seen_keys(self, grid: Grid) -> Tensor | None:
+        return None if no_more_keys(grid) else by_distance(self, grid)

@@ -9,7 +9,7 @@ from keras import ops
 from tfattn import _checks
 from tfattn._types import Shape, Size, Tensor
 from tfattn.core.floats import given_tensor
-from tfattn.core.grid_function import GridFunction
+from tfattn.core.objects import GridFunction
 from tfattn.layers.tokens import checked_padding
 
 

@@ -12,7 +12,7 @@ from tfattn.core.biases import Bias
 from tfattn.core.call import AttentionCall
 from tfattn.core.engine import dispatch
 from tfattn.core.floats import floating
-from tfattn.core.guard import mask_nonfinite, restore_nan, zero_hidden, zero_nonfinite_padding
+from tfattn.core.guard import mask_nonfinite, restore_nan, zero_nonfinite_padding, zero_unseen
 from tfattn.core.masks import Mask
 from tfattn.layers.attention import recording
 from tfattn.layers.attention.normalizers import Normalizer
@@ -179,14 +179,8 @@ class AttentionLayer(CheckedCall, keras.layers.Layer):
             # With one axis it is probably the fourth positional argument.
             query_mask = checked_padding(who, "query_mask", query_mask, query, f" ({_ORDER})")
             query = zero_nonfinite_padding(query, query_mask)
-        if mask is not None:
-            lengths = symbolic.shape_of(query)[1], symbolic.shape_of(key)[1]
-            seen = mask.seen_keys(*lengths)
-            if seen is not None:
-                # Before the projections, so that NaN in a hidden token reaches no gradient.
-                same = value is key
-                value = zero_hidden(value, seen)
-                key = value if same else zero_hidden(key, seen)
+        # Before the projections, so that NaN in a hidden token reaches no gradient.
+        value, key = zero_unseen(mask, query, value, key)
         call = AttentionCall(
             query=query,
             value=value,

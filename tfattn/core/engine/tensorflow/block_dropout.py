@@ -4,10 +4,13 @@ import keras
 import tensorflow as tf
 
 from tfattn._types import Size
+from tfattn.core.objects import Splittable
 
 
-class BlockDropout:
+class BlockDropout(Splittable):
     """Keeps or drops each weight by 16 random bits, the same whenever a block is computed."""
+
+    is_pure = True
 
     def __init__(self, rate: float, key: tf.Tensor):
         self.rate = rate

@@ -1,5 +1,6 @@
 """Both passes as one function with a custom gradient, differentiable any number of times."""
 
+import dataclasses
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -9,15 +10,16 @@ import tensorflow as tf
 from tfattn import _checks
 from tfattn._gradients import custom_gradient, has_tangents
 from tfattn._types import Size
-from tfattn.core import biases, pairs
+from tfattn.core import biases, objects, pairs
 from tfattn.core import scores as score_functions
+from tfattn.core.call import AttentionCall
 from tfattn.core.engine import devices, sizes
 from tfattn.core.engine.tensorflow.additive import Additive
 from tfattn.core.engine.tensorflow.block_bias import AnyBias, ArrayBias, BlockBias, FactoredBias
+from tfattn.core.engine.tensorflow.block_dropout import BlockDropout
 from tfattn.core.engine.tensorflow.block_scores import AnyScore, BlockScore, CappedProduct, Product
-from tfattn.core.engine.tensorflow.call_spec import Call, CallSpec
 from tfattn.core.engine.tensorflow.local import LocalPasses
-from tfattn.core.engine.tensorflow.loops import in_xla_context, loop
+from tfattn.core.engine.tensorflow.loops import Block, in_xla_context, loop
 from tfattn.core.engine.tensorflow.online_softmax import HIDDEN
 from tfattn.core.engine.tensorflow.passes import BlockwisePasses
 from tfattn.core.engine.tensorflow.tiling import Tiling
@@ -25,14 +27,25 @@ from tfattn.core.guard import guard
 from tfattn.core.masks import Mask
 from tfattn.core.scores import facts_of
 
-# From spec and shapes of a call to its traced functions, the oldest first.
+# From structure and shapes of a call to its traced functions, the oldest first.
 _shared: dict[tuple[Any, ...], tuple[Callable[..., Any], ...]] = {}
 _lock = threading.Lock()
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class BlockwiseCall(AttentionCall):
+    """A call with heads; split, its differentiable tensors come first."""
+
+    is_pure = True
+    draws: BlockDropout | None = None
+    given_rank: int = 4  # of the caller's operands
+    block: Block = None
+    heads_together: bool = False  # whether heads must be computed together
+
+
 class Differentiated:
-    """The output, and perhaps the log of the sums, as a list: a function of the tensors of a
-    `CallSpec`, not recorded by the caller's tapes.
+    """The output, and perhaps the log of the sums, as a list: a function of the tensors of a call,
+    not recorded by the caller's tapes.
 
     Inside `tf.custom_gradient` the caller's tapes record every operation, and so hold every block;
     nested custom gradients make a graph build the gradients of every loop. Operations on results of
@@ -40,15 +53,17 @@ class Differentiated:
     differentiate them.
     """
 
-    def __init__(self, spec: CallSpec, shared: bool = False):
-        self.spec = spec
+    def __init__(self, call: BlockwiseCall, shared: bool = False):
+        self.call = call
         self.shared = shared
 
-    def __call__(self, *tensors: tf.Tensor) -> list[tf.Tensor]:
+    def __call__(self) -> list[tf.Tensor]:
+        call = self.call
+        tensors, structure = objects.flatten(call)
         if has_tangents(tensors):  # forward mode differentiates the operations themselves
-            return _forward(self.spec, *tensors)[0]
-        forward, backward, backward_vjp = self._functions(tensors)
-        num_differentiable = self.spec.num_differentiable
+            return _forward(structure, *tensors)[0]
+        forward, backward, backward_vjp = self._functions(structure, tensors)
+        num_differentiable = 3 + len(call.learned) + len(call.parameters)
 
         @custom_gradient
         def function(*tensors: tf.Tensor) -> tuple[list[tf.Tensor], Callable[..., Any]]:
@@ -57,7 +72,7 @@ class Differentiated:
             @custom_gradient
             def vjp(*inputs: tf.Tensor) -> tuple[Any, Callable[..., Any]]:
                 def second_vjp(*grads: tf.Tensor) -> list[tf.Tensor | None]:
-                    _check_under_xla(self.spec, *tensors[:2])
+                    _check_under_xla(call)
                     found = iter(backward_vjp(inputs, list(grads)))
                     return [next(found) if x.dtype.is_floating else None for x in inputs]
 
@@ -81,19 +96,21 @@ class Differentiated:
             if "variables" not in str(error):
                 raise
             expected = "get their variables from `parameters`: read inside, they have no gradient"
-            _checks.fail("attend", "score and bias", expected, self.spec.score)
+            _checks.fail("attend", "score and bias", expected, call.score)
 
-    def _functions(self, tensors: Sequence[tf.Tensor]) -> tuple[Callable[..., Any], ...]:
+    def _functions(
+        self, structure: objects.Structure, tensors: Sequence[tf.Tensor]
+    ) -> tuple[Callable[..., Any], ...]:
         """Both passes and the vjp of the backward pass; traced once for all calls of this kind, if
-        the spec is shareable.
+        the structure is shareable. They hold nothing else of the call.
         """
-        spec = self.spec
+        num_outputs = 2 if self.call.return_log_sum_exp else 1
 
         def forward(*tensors: tf.Tensor) -> tuple[list[tf.Tensor], tuple[Any, ...]]:
-            return _forward(spec, *tensors)
+            return _forward(structure, *tensors)
 
         def backward(saved: tuple[Any, ...], *tensors: tf.Tensor) -> tuple[tf.Tensor, ...]:
-            return _backward(spec, saved, *tensors)
+            return _backward(structure, saved, *tensors)
 
         def backward_vjp(
             inputs: Sequence[tf.Tensor], grads: Sequence[tf.Tensor]
@@ -104,8 +121,8 @@ class Differentiated:
             zero = tf.UnconnectedGradients.ZERO
 
             def first_derivatives() -> tuple[tf.Tensor, ...]:
-                _, saved = _forward(spec, *inputs[spec.num_outputs :])
-                return _backward(spec, saved, *inputs)
+                _, saved = _forward(structure, *inputs[num_outputs:])
+                return _backward(structure, saved, *inputs)
 
             if not tf.executing_eagerly():
                 # Not by a tape, which records nothing where a graph is built for forward mode.
@@ -119,10 +136,10 @@ class Differentiated:
         functions: tuple[Callable[..., Any], ...] = forward, backward, backward_vjp
         if not self.shared:
             return functions
-        if not spec.is_shareable:
+        if not objects.is_shareable(structure):
             # An inlined function in a branch would be differentiated several times.
             return forward, backward, lambda *inputs: compiled(backward_vjp)(*inputs)
-        kind = (spec, *((x.dtype, tuple(x.shape)) for x in tensors))
+        kind = (structure, *((x.dtype, tuple(x.shape)) for x in tensors))
         with _lock:
             if kind not in _shared:
                 while len(_shared) >= sizes.SHARED_CALLS:
@@ -131,11 +148,11 @@ class Differentiated:
             return _shared[kind]
 
 
-def _check_under_xla(spec: CallSpec, query: tf.Tensor, key: tf.Tensor) -> None:
+def _check_under_xla(call: BlockwiseCall) -> None:
     """Raises where XLA compiles, and cannot differentiate the loops of the backward pass."""
-    is_unbounded = None in (*query.shape[:3], *key.shape[:3])
+    is_unbounded = None in (*call.query.shape[:3], *call.key.shape[:3])
     # Their gradients are written into slices of a loop, for which XLA has no derivative.
-    has_slices = spec.score is score_functions.additive or spec.num_bias_parameters > 0
+    has_slices = call.score is score_functions.additive or len(call.learned) > 0
     if (is_unbounded or has_slices) and in_xla_context():
         expected = (
             "be 'dense' (or `tfattn.attention_path(\"dense\")` be open) for second derivatives "
@@ -150,25 +167,30 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     return tf.function(function, autograph=False, experimental_attributes={"_noinline": True})
 
 
-def _forward(spec: CallSpec, *tensors: tf.Tensor) -> tuple[list[tf.Tensor], tuple[Any, ...]]:
+def _forward(
+    structure: objects.Structure, *tensors: tf.Tensor
+) -> tuple[list[tf.Tensor], tuple[Any, ...]]:
     """The outputs, and the tensors that the backward pass needs."""
-    call, passes, tiling = _passes(spec, tensors)
+    call: BlockwiseCall = objects.unflatten(structure, tensors)
+    passes, tiling = _passes(call)
     guarded = _guarded(call, tiling)
     output, sums, softmax = passes.forward(*guarded[:3])
-    outputs = [output, sums] if spec.log_sum_exp else [output]
+    outputs = [output, sums] if call.return_log_sum_exp else [output]
     return outputs, (guarded, outputs, softmax)
 
 
-def _backward(spec: CallSpec, saved: tuple[Any, ...], *inputs: tf.Tensor) -> tuple[tf.Tensor, ...]:
+def _backward(
+    structure: objects.Structure, saved: tuple[Any, ...], *inputs: tf.Tensor
+) -> tuple[tf.Tensor, ...]:
     """The gradients of the differentiable tensors; `inputs` are the gradients of the outputs, then
     the tensors.
     """
     grad_output, *rest = inputs
-    _, passes, _ = _passes(spec, inputs[spec.num_outputs :])
     (query, key, value, *guarded), (output, *sums), softmax = saved
+    passes, _ = _passes(objects.unflatten(structure, inputs[1 + len(sums) :]))
     # Σ_keys weight · ∂weight, subtracted in the gradient of the softmax.
     delta = tf.reduce_sum(grad_output * output, -1, keepdims=True)  # (B, H, T, 1)
-    if spec.log_sum_exp:
+    if sums:
         # The weight is the derivative of the log of the sum with respect to the score. A row of
         # −inf has no weights, and its gradient is arbitrary.
         grad_sums = tf.where(tf.equal(sums[0], HIDDEN), tf.zeros_like(delta), rest[0])
@@ -177,54 +199,50 @@ def _backward(spec: CallSpec, saved: tuple[Any, ...], *inputs: tf.Tensor) -> tup
     return _unguarded(guarded, *(tf.cast(x, query.dtype) for x in grads[:3]), *grads[3:])
 
 
-def _passes(
-    spec: CallSpec, tensors: Sequence[tf.Tensor]
-) -> tuple[Call, BlockwisePasses | LocalPasses, Tiling]:
+def _passes(call: BlockwiseCall) -> tuple[BlockwisePasses | LocalPasses, Tiling]:
     """The passes of a call.
 
     Each pass computes the tiling from the shapes of its own arguments, since XLA does not know
     sizes computed in another function. Both tilings are equal, since the static shapes are.
     """
-    call = spec.call(tensors)
-    facts = facts_of(spec.score)
-    score = _block_score(spec, call)
-    independent = facts.heads_independent and not spec.heads_together
-    tiling = Tiling.of(call.query, call.key, score, call.mask, spec.block, independent)
+    facts, with_sums = facts_of(call.score), call.return_log_sum_exp
+    score = _block_score(call)
+    independent = facts.heads_independent and not call.heads_together
+    tiling = Tiling.of(call.query, call.key, score, call.mask, call.block, independent)
     # Local passes slice tokens of known width.
     if independent and call.bias is None and facts.is_product and call.value.shape[-1] is not None:
         local = LocalPasses.of(
-            call.query, call.key, score, call.mask, call.dropout, spec.block, spec.log_sum_exp
+            call.query, call.key, score, call.mask, call.draws, call.block, with_sums
         )
         if local is not None:
-            return call, local, tiling
+            return local, tiling
     bias = _block_bias(call, tiling, facts.is_product)
-    passes = BlockwisePasses(tiling, score, call.mask, bias, call.dropout, spec.log_sum_exp)
-    return call, passes, tiling
+    return BlockwisePasses(tiling, score, call.mask, bias, call.draws, with_sums), tiling
 
 
-def _block_score(spec: CallSpec, call: Call) -> BlockScore:
-    facts = facts_of(spec.score)
+def _block_score(call: BlockwiseCall) -> BlockScore:
+    facts = facts_of(call.score)
     if facts.is_product:
         return Product(facts.is_scaled)
     if facts.cap is not None:
         return CappedProduct(facts.is_scaled, facts.cap)
-    if spec.score is score_functions.additive and call.parameters[0].shape.is_fully_defined():
+    if call.score is score_functions.additive and call.parameters[0].shape.is_fully_defined():
         return Additive(call.parameters)
-    return AnyScore(spec.score, spec.rank, call.parameters)
+    return AnyScore(call.score, call.given_rank, call.parameters)
 
 
-def _block_bias(call: Call, tiling: Tiling, is_product: bool) -> BlockBias | None:
+def _block_bias(call: BlockwiseCall, tiling: Tiling, is_product: bool) -> BlockBias | None:
     if call.bias is None:
         return None
     if type(call.bias) is biases.explicit:
-        return ArrayBias(call.bias_parameters[0], tiling)
+        return ArrayBias(call.learned[0], tiling)
     # On other devices a product may round to fewer digits than positions have.
     exact = is_product and devices.kind(call.query) == "cpu"
     form = FactoredBias if exact else AnyBias
-    return form(call.bias, call.bias_parameters, tiling)
+    return form(call.bias, call.learned, tiling)
 
 
-def _guarded(call: Call, tiling: Tiling) -> tuple[tf.Tensor, ...]:
+def _guarded(call: BlockwiseCall, tiling: Tiling) -> tuple[tf.Tensor, ...]:
     """The operands after `core.guard`, and whether all tokens were finite."""
     query, key, value, mask = call.query, call.key, call.value, call.mask
     if mask is None:

@@ -88,7 +88,7 @@ class LocalPasses:
         firsts, ends, num_visible = [], [], 0
         for i in range(blocks):
             grid = masks.Grid(queries, keys, i * side, 0, side, keys, aligned=True)
-            low, high = ranges.overlap(ranges.key_bounds(mask, grid), (0, keys))
+            low, high = ranges.overlap(ranges.Bounds.of(mask, grid).hull, (0, keys))
             if not (isinstance(low, int) and isinstance(high, int)):
                 return None
             if low < high:

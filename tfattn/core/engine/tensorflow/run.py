@@ -13,8 +13,7 @@ from tfattn.core.call import AttentionCall
 from tfattn.core.engine import devices
 from tfattn.core.engine.tensorflow.block_bias import ArrayBias
 from tfattn.core.engine.tensorflow.block_dropout import BlockDropout
-from tfattn.core.engine.tensorflow.call_spec import CallSpec
-from tfattn.core.engine.tensorflow.differentiation import Differentiated, compiled
+from tfattn.core.engine.tensorflow.differentiation import BlockwiseCall, Differentiated, compiled
 from tfattn.core.engine.tensorflow.loops import Block, in_xla_context, size
 from tfattn.core.masks import Grid, Mask
 from tfattn.core.scores import facts_of
@@ -54,9 +53,22 @@ def run(
         bias = biases.explicit(ArrayBias.expanded(bias.parameters()[0], query, key))
     parameters = [tf.convert_to_tensor(x) for x in call.parameters]
     parameters = [tf.cast(x, compute) if x.dtype.is_floating else x for x in parameters]
-    prepared = call.replace(query=query, key=key, value=value, bias=bias, parameters=parameters)
-    spec, tensors = CallSpec.of(prepared, dropout, call.rank, block, heads_together)
-    found = Differentiated(spec, shared)(*tensors)
+    prepared = BlockwiseCall(
+        query=query,
+        key=key,
+        value=value,
+        learned=[] if bias is None else list(map(tf.convert_to_tensor, bias.parameters())),
+        parameters=parameters,
+        bias=bias,
+        mask=call.mask,
+        score=call.score,
+        return_log_sum_exp=bool(call.return_log_sum_exp),
+        draws=dropout,
+        given_rank=call.rank,
+        block=block,
+        heads_together=heads_together,
+    )
+    found = Differentiated(prepared, shared)()
     output, *sums = [x[:, 0] for x in found] if call.rank == 3 else found
     output = tf.cast(output, call.value.dtype)
     if not call.return_log_sum_exp:

@@ -218,6 +218,5 @@ def is_narrow(mask: Mask | None, queries: Size, keys: Size, most: int) -> bool:
     if mask is None or not all(isinstance(length, int) and length for length in (queries, keys)):
         return False
     middle = queries - (min(queries, keys) + 1) // 2  # of the queries that have a key's position
-    return ranges.max_keys(mask, masks.Grid(queries, keys, middle, 0, 1, keys)) < min(
-        most, keys // 2
-    )
+    bounds = ranges.Bounds.of(mask, masks.Grid(queries, keys, middle, 0, 1, keys))
+    return bounds.most(keys) < min(most, keys // 2)

@@ -1,5 +1,6 @@
 """The visible blocks of keys in a row of blocks, and the full blocks among them."""
 
+import functools
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -29,14 +30,16 @@ class VisibleKeys(NamedTuple):
         columns, keys = tiling.columns, tiling.keys
         if mask is None:
             return cls(0, tiling.key_blocks, 0, keys, columns)
-        grid = tiling.query_grid(m, i)
-        low, high = ranges.overlap(ranges.key_bounds(mask, grid), (0, keys))
-        full = ranges.overlap(ranges.full_bounds(mask, grid), (0, keys))
-        seen = mask.seen_blocks(grid, columns)
-        if seen is None:
+        bounds = ranges.Bounds.of(mask, tiling.query_grid(m, i))
+        low, high = ranges.overlap(bounds.hull, (0, keys))
+        full = ranges.overlap(bounds.full, (0, keys))
+        if len(bounds.seen) == 1:
             return cls(low // columns, ceil(high, columns), *full, columns)
         block = tf.range(tiling.key_blocks)
-        seen = seen & (block >= low // columns) & (block < ceil(high, columns))
+        start, end = block * columns, (block + 1) * columns
+        seen = functools.reduce(
+            tf.logical_or, [(start < high) & (end > low) for low, high in bounds.seen]
+        )
         order = tf.sort(tf.where(seen, block, tiling.key_blocks))
         return cls(0, tf.reduce_sum(tf.cast(seen, tf.int32)), *full, columns, order)
 

@@ -1,0 +1,182 @@
+"""Objects that hold tensors: split into the tensors and the rest, restored, and saved.
+
+A function of tensors alone is traced once and called for many masks, and its arguments get
+gradients in any graph. So masks, biases and calls are split, like JAX's pytrees, into the tensors
+among their attributes and a structure without tensors, which can be hashed and compared.
+
+    >>> from tfattn import masks
+    >>> from tfattn.core import objects
+    >>> tensors, structure = objects.flatten(masks.padding([2, 3]) & masks.window(5))
+    >>> print(len(tensors), objects.is_shareable(structure))
+    1 True
+    >>> print(tuple(objects.unflatten(structure, tensors).dense(1, 3).shape))
+    (2, 1, 3)
+"""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+import keras
+from keras import ops
+
+from tfattn._arguments import constructor_arguments, written
+from tfattn._types import Tensor
+from tfattn.core import pairs
+from tfattn.core.scores import facts_of
+
+
+class Splittable:
+    """An object whose state is its attributes, which `flatten` splits."""
+
+    # Whether its methods depend on the attributes alone; of this class, and of no subclass.
+    is_pure = False
+
+    def attributes(self) -> dict[str, Any]:
+        """The state by name; a class with variables returns the tensors that they hold now."""
+        return vars(self)
+
+
+class Leaf:
+    """The place of a tensor; the class itself is the marker."""
+
+
+class Rest(NamedTuple):
+    """What holds no tensors, with its type, since 1 equals True and 1.0."""
+
+    kind: type[Any]
+    value: Any
+
+
+class Node(NamedTuple):
+    """A list, a tuple or an object, with the names of its attributes."""
+
+    kind: type[Any]
+    names: tuple[str, ...]
+    children: tuple["Structure", ...]
+
+
+Structure = Any  # a Node, a Rest or Leaf
+_BY_VALUE = (bool, int, float, str, type(None))
+
+
+def flatten(tree: Any) -> tuple[list[Tensor], Structure]:
+    """The tensors of an object, and its structure."""
+    # A variable stays whole: where a function reads it, the streamed path has no gradient to give.
+    if ops.is_tensor(tree) and not hasattr(tree, "assign"):
+        return [tree], Leaf
+    if isinstance(tree, Splittable):
+        attributes = tree.attributes()
+        names, values = tuple(attributes), tuple(attributes.values())
+    elif isinstance(tree, list | tuple):
+        names, values = (), tuple(tree)
+    else:
+        return [], Rest(type(tree), tree)
+    parts = [flatten(value) for value in values]
+    tensors = [tensor for inside, _ in parts for tensor in inside]
+    return tensors, Node(type(tree), names, tuple(structure for _, structure in parts))
+
+
+def unflatten(structure: Structure, tensors: Iterable[Tensor]) -> Any:
+    """The object restored from its `tensors`; further tensors of an iterator are not consumed."""
+    tensors = iter(tensors)
+    if structure is Leaf:
+        return next(tensors)
+    if isinstance(structure, Rest):
+        return structure.value
+    children = [unflatten(child, tensors) for child in structure.children]
+    if not issubclass(structure.kind, Splittable):
+        return getattr(structure.kind, "_make", structure.kind)(children)
+    restored = object.__new__(structure.kind)
+    vars(restored).update(zip(structure.names, children, strict=True))
+    return restored
+
+
+def is_shareable(structure: Structure) -> bool:
+    """Whether objects of equal structure behave alike with the same tensors: of pure classes and
+    plain values, with a pure score. An object of another class may read what changes.
+    """
+    if isinstance(structure, Node):
+        kind = structure.kind
+        is_pure = not issubclass(kind, Splittable) or vars(kind).get("is_pure", False)
+        return is_pure and all(map(is_shareable, structure.children))
+    if structure is Leaf or structure.kind in _BY_VALUE:
+        return True
+    return facts_of(structure.value).is_pure
+
+
+class GridFunction(Splittable):
+    """The base of masks and biases, which are evaluated on a `Grid`: checked, saved and split.
+
+    A class whose constructor has arguments needs, to be saved, attributes of the same names or a
+    `get_config`.
+    """
+
+    # Attributes that describe the `on` of their class, such as bounds of a mask.
+    _hooks: tuple[str, ...] = ()
+
+    def __init_subclass__(cls, **options: Any):
+        """Gives a subclass that defines `on` alone the default hooks, since those of the `on` that
+        it replaced may be wrong for it.
+        """
+        super().__init_subclass__(**options)
+        root = next(base for base in cls.__mro__ if "_hooks" in vars(base))
+        for name in cls._hooks:
+            first = next(base for base in cls.__mro__ if "on" in vars(base) or name in vars(base))
+            if name not in vars(first):
+                setattr(cls, name, vars(root)[name])
+
+    def check(self, who: str, argument: str, shape: Sequence[int | None]) -> None:
+        """Raises where the object's arrays do not fit scores of that static shape, `(B, T, S)` or
+        `(B, H, T, S)`.
+        """
+        return  # AutoGraph cannot transform a function without a statement
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments as JSON types, from attributes of the same names."""
+        return {name: _plain(getattr(self, name)) for name in constructor_arguments(self)}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "GridFunction":
+        """The object restored from its config."""
+        return cls(**{k: keras.saving.deserialize_keras_object(v) for k, v in config.items()})
+
+    def __repr__(self) -> str:
+        name = keras.saving.get_registered_name(type(self)).rpartition(">")[2]
+        return written(self, name, _shown)
+
+    # NumPy would otherwise apply `&` or `+` element by element to an object array.
+    __array_ufunc__ = None
+
+
+def _plain(value: Any) -> Any:
+    """An array as nested lists, and an object inside as its config."""
+    if isinstance(value, GridFunction):
+        return keras.saving.serialize_keras_object(value)
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    return ops.convert_to_numpy(value).tolist() if hasattr(value, "shape") else value
+
+
+def _shown(value: Any) -> str:
+    """Dtype and shape of an array with many numbers, or none yet."""
+    if not hasattr(value, "shape"):
+        return repr(value)
+    is_short = None not in value.shape and math.prod(value.shape) <= 12
+    numbers = pairs.known(value) if is_short else None
+    if numbers is None:
+        return f"<{keras.backend.standardize_dtype(value.dtype)}, {tuple(value.shape)}>"
+    return repr(numbers.tolist())
+
+
+Class = TypeVar("Class", bound=type[GridFunction])
+
+
+def registered_in(module: str) -> Callable[[Class], Class]:
+    """Class decorator: saved files name the class `tfattn>module.<class name>`, which is pure."""
+
+    def registered(cls: Class) -> Class:
+        cls.is_pure = True
+        return keras.saving.register_keras_serializable("tfattn", f"{module}.{cls.__name__}")(cls)
+
+    return registered
