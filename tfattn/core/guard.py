@@ -22,10 +22,8 @@ from tfattn.core.masks import Grid, Mask
 
 
 def zero_hidden(tokens: Any, seen: Any) -> Any:
-    """Rule 1: `tokens` `(B, S, D)` or `(B, G, S, D)`, with zeros where `seen` `(B, S)` is False.
-
-    Finite tokens become zeros too, since a finite number may overflow in a gradient.
-    """
+    """Rule 1: `tokens` `(B, S, D)` or `(B, G, S, D)`, with zeros where `seen` `(B, S)` is False."""
+    # Finite tokens too, since a finite number may overflow in a gradient.
     # `expand_dims` for masks, here and elsewhere: LiteRT has no slice of bools that adds an axis.
     seen = ops.expand_dims(seen, (1, 3) if len(tokens.shape) == 4 else -1)
     return ops.where(seen, tokens, 0.0)
@@ -43,10 +41,8 @@ def zero_unseen(mask: Mask | None, query: Any, value: Any, key: Any) -> tuple[An
 
 
 def zero_nonfinite_padding(tokens: Any, mask: Any) -> Any:
-    """Padding of queries `(B, T, D)` that is not finite, or whose square is not, becomes zeros;
-    the rest stays as it is.
-
-    Its outputs are not used, but its gradients would spread.
+    """Zeros for padding of queries `(B, T, D)` that is not finite, or whose square is not: its
+    outputs are not used, but its gradients would spread.
     """
     half = keras.backend.standardize_dtype(tokens.dtype) == "float16"
     usable = ops.abs(tokens) < (2.0**8 if half else 2.0**64)  # False for NaN
@@ -54,23 +50,16 @@ def zero_nonfinite_padding(tokens: Any, mask: Any) -> Any:
     return ops.where(ops.logical_or(mask, usable), tokens, 0.0)
 
 
-def mask_nonfinite(*tokens: Any) -> tuple[Any, ...]:
-    """Zeros in place of keys and values that are not finite, which would make the gradients of a
-    layer's projections NaN; last, for `restore_nan`, the bool `kept`, or None if `known_finite`.
+def projected(maps: Callable[..., tuple[Any, Any]], mask: Any, *tokens: Any) -> tuple[Any, Any]:
+    """`maps(*tokens)` of keys and values, the last perhaps split into heads: a token that is not
+    finite would make the gradients of the maps NaN, so it is 0 before them, and NaN in the last.
     """
-    if known_finite(*tokens):
-        return *tokens, None
+    if mask is None or known_finite(*tokens):
+        return maps(*tokens)
     kept = functools.reduce(ops.logical_and, [_finite(x) for x in tokens])
-    return *(ops.where(kept, x, 0.0) for x in tokens), kept
-
-
-def restore_nan(kept: Any, *tokens: Any) -> tuple[Any, ...]:
-    """The projected tokens, perhaps split into heads, with NaN where they were set aside."""
-    if kept is None:
-        return tokens
-    heads = len(tokens[0].shape) - len(kept.shape)
-    kept = ops.expand_dims(kept, 1) if heads else kept
-    return tuple(ops.where(kept, x, float("nan")) for x in tokens)
+    first, last = maps(*(ops.where(kept, x, 0.0) for x in tokens))
+    kept = ops.expand_dims(kept, 1) if len(last.shape) > len(kept.shape) else kept
+    return first, ops.where(kept, last, float("nan"))
 
 
 class Guarded(NamedTuple):
@@ -99,10 +88,7 @@ def guard(query: Any, key: Any, value: Any, attends_to: Callable[[Any], Any]) ->
 
 
 def known_finite(*tokens: Any) -> bool:
-    """Whether all tokens are finite, if they can be read: in eager TensorFlow on a CPU.
-
-    There an operation takes longer than reading a small tensor, and rule 2 needs many.
-    """
+    """Whether all tokens are finite, if that is quickly read: in eager TensorFlow on a CPU."""
     if keras.backend.backend() != "tensorflow" or devices.kind(tokens[0]) != "cpu":
         return False
     try:

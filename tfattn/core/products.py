@@ -1,8 +1,5 @@
-"""Batched matrix products, also where several query heads share one key head.
-
-On TensorFlow `matmul` is one `BatchMatMulV2`. Grouped heads fold into the rows of the product
-instead of being repeated in memory (Ainslie et al. 2023, arXiv:2305.13245: grouped-query
-attention).
+"""Batched matrix products, also where several query heads share one key head: their rows fold into
+one product (grouped-query attention, Ainslie et al. 2023, arXiv:2305.13245).
 """
 
 import numpy as np

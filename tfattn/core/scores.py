@@ -84,8 +84,7 @@ additive.facts = Facts(always_finite=True, is_pure=True)  # type: ignore[attr-de
 def log_kernel(kernel: Callable[[Tensor], Tensor]) -> Callable[[Tensor, Tensor], Tensor]:
     """A kernel's score function: log K(‖query − key‖²), operands already divided by the bandwidth.
 
-    The differences are computed pair by pair. |q|² − 2 q·k + |k|² is faster for wide keys, but
-    loses every digit for points far from the origin, as regression data often has.
+    Pair by pair: |q|² − 2 q·k + |k|² loses every digit for points far from the origin.
     """
 
     def log_weights(query: Tensor, key: Tensor) -> Tensor:
@@ -119,10 +118,8 @@ def soft_capped(score: Callable[..., Tensor], cap: float) -> Callable[..., Tenso
 
 
 def _broadcast_pairs(query: Tensor, key: Tensor) -> tuple[Tensor, Tensor, tuple[Size, ...]]:
-    """Query `(N, T, 1, X)` and key `(N, 1, S, X)`, and the shape of the scores.
-
-    Batch and heads fold into N, since TensorFlow's kernels for five axes are slow or missing.
-    """
+    """Query `(N, T, 1, X)` and key `(N, 1, S, X)`, and the shape of the scores."""
+    # Batch and heads fold into N, since TensorFlow's kernels for five axes are slow or missing.
     key = products.repeat_heads(key, query)
     *outer, rows, width = ops.shape(query)
     columns = ops.shape(key)[-2]

@@ -129,10 +129,8 @@ def shifted(scores: Tensor, visible: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def bounded(scores: Tensor) -> Tensor:
-    """Scores with the least number for −inf, which `not_hidden` has marked as hidden.
-
-    ONNX's converter turns `where` into a sum of products, and 0 · −inf is NaN.
-    """
+    """Scores with the least number for −inf, which `not_hidden` has marked as hidden."""
+    # ONNX's converter turns `where` into a sum of products, and 0 · −inf is NaN.
     return ops.maximum(scores, least(scores))
 
 

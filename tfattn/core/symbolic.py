@@ -19,10 +19,7 @@ _lengths_are_known: contextvars.ContextVar[bool] = contextvars.ContextVar(
 
 def only_shapes_are_computed() -> bool:
     """Whether this call computes the shapes of a functional model, from placeholders that need not
-    have the sizes of the mask's arrays.
-
-    On PyTorch Keras runs the layer with two placeholders per unknown size; output sizes that differ
-    are unknown. On JAX sizes are expressions. TensorFlow's own tensors have unknown sizes.
+    have the sizes of the mask's arrays: two for each unknown size on PyTorch, expressions on JAX.
     """
     if keras.backend.backend() == "tensorflow":
         return False

@@ -1,8 +1,4 @@
-"""Biases that depend on distance alone: one number per diagonal of the rectangle.
-
-A rectangle of t × s pairs has t + s − 1 diagonals. The bias is computed once per diagonal and
-copied to the pairs; its gradient is summed over each diagonal.
-"""
+"""Biases that depend on distance alone: a number for each of the t + s − 1 diagonals."""
 
 from keras import ops
 
@@ -20,12 +16,10 @@ def distances(grid: Grid) -> Tensor:
 
 
 def along_diagonals(numbers: Tensor, queries: Size, keys: Size) -> Tensor:
-    """`(H, t + s − 1)`, a number per diagonal, to `(H, t, s)`.
-
-    Copies of t + s numbers are reshaped to rows of t + s − 1, so that each row starts one number
-    earlier than the row above. A gather of each pair takes four times as long, and its gradient ten
-    times. The gradient of `x[:, :n]` is as slow; `ops.slice` avoids it.
-    """
+    """`(H, t + s − 1)`, a number per diagonal, to `(H, t, s)`."""
+    # Copies of t + s numbers are reshaped to rows of t + s − 1, so that each row starts one number
+    # earlier than the row above. A gather takes four times as long, and its gradient ten times;
+    # the gradient of `x[:, :n]` is as slow, that of `ops.slice` is not.
     if not all(isinstance(size, int) or ops.is_tensor(size) for size in (queries, keys)):
         # JAX's unknown sizes, in computations of shapes, cannot be sizes of a slice.
         indices = ops.arange(keys)[None] - ops.arange(queries)[:, None] + queries - 1

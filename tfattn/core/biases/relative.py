@@ -122,10 +122,8 @@ def check_buckets(
 
 @functools.lru_cache(maxsize=64)
 def buckets(num_buckets: int, bidirectional: bool, max_distance: int) -> np.ndarray:
-    """The bucket of each distance from −max_distance to max_distance, int32.
-
-    Computed in integers: rounded logarithms may put the first distance of a bucket into the bucket
-    before.
+    """The bucket of each distance from −max_distance to max_distance, int32, without logarithms,
+    which rounded may put the first distance of a bucket into the bucket before.
     """
     per_side = num_buckets // 2 if bidirectional else num_buckets
     exact = per_side // 2

@@ -1,7 +1,4 @@
-"""The choice of dense, streamed or fused attention, by backend, sizes, scope and device.
-
-`tensorflow/run.py` chooses among the passes of the streamed one.
-"""
+"""The choice of dense, streamed or fused attention, by backend, sizes, scope and device."""
 
 import math
 from typing import Any
@@ -30,7 +27,8 @@ def run(call: AttentionCall) -> Any:
 
     # Drawn once, before the choice: a generator advanced in each branch would keep the state of one
     # branch.
-    dropout = tensorflow.drawn(call)
+    draw = tensorflow.BlockDropout.draw
+    dropout = draw(call.dropout, call.seed) if call.dropout else None
     if by_blocks is True:
         return tensorflow.run(call, dropout)
     return tensorflow.choose(

@@ -11,7 +11,7 @@ so do second derivatives on PyTorch. cuDNN's kernel raises for a second derivati
 
 import functools
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 import keras
 from keras import ops
@@ -59,8 +59,8 @@ def run(
     bias: Bias | None,
     recompute: Callable[..., Tensor],
 ) -> Tensor:
-    """Output `(B, H, T, Dv)`, from operands guarded by `core.guard`; `recompute` computes the same
-    from query, key and value, and is differentiable twice.
+    """Output `(B, H, T, Dv)` of guarded operands; `recompute(query, key, value)` is the same, and
+    differentiable twice.
     """
     scale = query.shape[-1] ** -0.5 if facts_of(score).is_scaled else 1.0
     options: dict[str, Any] = {"is_causal": mask is not None, "scale": scale}
@@ -80,7 +80,7 @@ def run(
         if not is_differentiated or torch.compiler.is_compiling():
             return output
         return _differentiable_twice().apply(output, recompute, query, key, value)
-    return _by_jax(query, value, key, "cudnn", **options)
+    return _by_jax(query, value, key, **options)
 
 
 # Appended to each operand; kernels are slower for widths that 8 does not divide.
@@ -106,9 +106,8 @@ def _with_factors(
 
 @functools.cache
 def _differentiable_twice() -> Any:
-    """PyTorch autograd function of (output, recompute, query, key, value) to the same output.
-
-    A gradient with `create_graph` differentiates `recompute`, any other gradient the kernel.
+    """PyTorch autograd function of (output, recompute, query, key, value) to the same output, of
+    which a gradient with `create_graph` differentiates `recompute`, and any other the kernel.
     """
     import torch
 
@@ -143,18 +142,11 @@ def _differentiable_twice() -> Any:
     return DifferentiableTwice
 
 
-def _by_jax(
-    query: Any,
-    value: Any,
-    key: Any,
-    implementation: Literal["cudnn", "xla"],
-    **options: Any,
-) -> Any:
+def _by_jax(query: Any, value: Any, key: Any, **options: Any) -> Any:
     import jax
 
     by_token = [x.swapaxes(1, 2) for x in (query, key, value)]  # (B, T, H, D)
-    found = jax.nn.dot_product_attention(*by_token, **options, implementation=implementation)
-    return found.swapaxes(1, 2)
+    return jax.nn.dot_product_attention(*by_token, **options, implementation="cudnn").swapaxes(1, 2)
 
 
 def _torch_kernel(query: Any, value: Any, key: Any, mask: Mask | None) -> bool:
@@ -189,7 +181,7 @@ def _cudnn_takes(dtype: str, width: int) -> bool:
     import jax
 
     def total(query: Tensor, value: Tensor, key: Tensor) -> Tensor:
-        return _by_jax(query, value, key, "cudnn", is_causal=True, scale=1.0).sum()
+        return _by_jax(query, value, key, is_causal=True, scale=1.0).sum()
 
     shaped: Callable[..., Any] = jax.ShapeDtypeStruct
     operand = shaped((1, 1, 64, width), dtype)

@@ -1,12 +1,9 @@
 """Exact attention in linear memory on JAX and PyTorch, for any score, mask and bias.
 
-The T × S scores are cut into blocks of t queries and s keys. An online softmax runs over the keys
-of each row of blocks, and the backend differentiates it. With `keras.remat` the backend keeps only
-the inputs of each row and block, and computes the rest again in the backward pass (gradient
-checkpointing). Blocks that the mask hides are skipped. On JAX calls of one spec share a compiled
-function, since a loop is compiled again for each new body.
-
-TensorFlow has `engine.tensorflow`, with both passes written out.
+An online softmax runs over the blocks of s keys of each row of t queries, and the backend
+differentiates it; with `keras.remat` it keeps only the inputs of each row and block, and computes
+the rest again. Blocks that the mask hides are skipped. On JAX calls of one structure share a
+compiled function, since a loop is compiled again for each new body.
 
 Source: Rabe, Staats 2021, arXiv:2112.05682 (the algorithm and its checkpoints); Milakov,
 Gimelshein 2018, arXiv:1805.02867 (the online softmax).
@@ -35,9 +32,7 @@ from tfattn.core.scores import dot_product, facts_of
 def run(
     call: AttentionCall, by_kernel: bool = False, block: tuple[int, int] | None = None
 ) -> Tensor | tuple[Tensor, Tensor]:
-    """The result of `core.attend`, for at least one query and one key, by the backend's kernel if
-    `by_kernel`; `block` is `(t, s)` in place of the measured sizes.
-    """
+    """The result of `core.attend` for at least one query and key; `block` is a `(t, s)` to take."""
     learned = () if call.bias is None else call.bias.parameters()
     changes = {
         # Read once, since a loop must not read variables.
@@ -238,9 +233,7 @@ def _scores(
 
 
 def _biased_scores(call: _Blocks, query: Tensor, key: Tensor, grid: masks.Grid) -> Tensor:
-    """Scores plus their bias: by extra columns of the operands where the bias has factors and the
-    score is a product.
-    """
+    """Scores plus their bias, by extra columns of the operands where that is possible."""
     learned, bias = call.learned, call.bias
     facts = facts_of(call.score)
 
@@ -310,17 +303,14 @@ def _sees(call: _Blocks, mask: Mask, query: Tensor, nonfinite: Tensor) -> Tensor
 
 
 def _parts(*xs: Tensor) -> Any:
-    """Tensors `(count, ...)` in the form that `_each` takes.
-
-    On PyTorch unstacked once, since the gradient of each `x[n]` is as large as `x`.
-    """
+    """Tensors `(count, ...)` in the form that `_each` takes."""
+    # On PyTorch unstacked once, since the gradient of each `x[n]` is as large as `x`.
     return xs if keras.backend.backend() == "jax" else list(zip(*map(ops.unstack, xs), strict=True))
 
 
 def _each(count: int, body: Callable[..., tuple[Any, Any]], state: Any, xs: Any = ()) -> Any:
-    """Calls `body(state, n, parts)` for each n, with the n-th parts of the tensors of `_parts`;
-    returns the last state and the stacked outputs. Traced once on JAX; on PyTorch a Python loop in
-    which n is an int.
+    """The last state and the stacked outputs of `body(state, n, parts)` for each n, with the n-th
+    parts of the tensors of `_parts`; on PyTorch n is an int.
     """
     if keras.backend.backend() == "jax":
         numbers = ops.arange(count, dtype="int32")
@@ -339,9 +329,7 @@ def _if(condition: bool | Tensor, yes: Callable[[], Any], no: Callable[[], Any])
 
 
 def _split(x: Tensor, blocks: int, size: int) -> Tensor:
-    """`(..., N, D)` as blocks `(blocks, ..., size, D)`, padded with copies of the last token: a
-    custom score may have no value, or no slope, at zero.
-    """
+    """`(..., N, D)` as blocks `(blocks, ..., size, D)`, padded with copies of the last token."""
     more = blocks * size - x.shape[-2]
     if more:
         x = ops.concatenate([x, ops.repeat(x[..., -1:, :], more, axis=-2)], axis=-2)

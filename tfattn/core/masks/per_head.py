@@ -67,7 +67,8 @@ class per_head(Mask):
             mask.check(who, argument, (shape[0], *shape[2:]))
 
     def on(self, grid: Grid) -> Tensor:
-        seen = [_with_heads(mask.on(grid)) for mask in self.masks]
+        seen = [mask.on(grid) for mask in self.masks]
+        seen = [pairs.with_heads(x if len(x.shape) == 3 else x[None], 4) for x in seen]
         # An axis of size 1 in one mask may have its full size in another.
         shape = ops.shape(reduce(ops.logical_or, seen))  # (1 or B, 1, 1 or t, 1 or s)
         by_mask = [
@@ -84,8 +85,3 @@ class per_head(Mask):
 
     def seen_keys(self, grid: Grid) -> Tensor | None:
         return reduce(either, (mask.seen_keys(grid) for mask in self.masks))
-
-
-def _with_heads(seen: Tensor) -> Tensor:
-    """`(t, s)` or `(B, t, s)` with an axis of heads, `(1 or B, 1, t, s)`."""
-    return ops.expand_dims(seen if len(seen.shape) == 3 else seen[None], 1)

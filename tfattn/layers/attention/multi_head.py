@@ -12,7 +12,7 @@ from tfattn._types import Shape, Tensor
 from tfattn.core import biases, engine, masks, softmax, symbolic
 from tfattn.core.biases import Bias
 from tfattn.core.call import AttentionCall
-from tfattn.core.guard import mask_nonfinite, restore_nan
+from tfattn.core.guard import projected
 from tfattn.core.masks import Grid, Mask
 from tfattn.layers.attention.axes import Axes, checked_axes
 from tfattn.layers.attention.base import AttentionLayer
@@ -354,13 +354,9 @@ class MultiHeadAttention(AttentionLayer):
         return None if self.sliding_window is None else masks.window(self.sliding_window)
 
     def pool(self, call: AttentionCall) -> tuple[Tensor, Any]:
-        if call.mask is None:
-            keys, values = self.project_keys(call.value, call.key)
-        else:
-            given = [call.value] if call.key is call.value else [call.value, call.key]
-            *given, kept = mask_nonfinite(*given)
-            keys, values = self.project_keys(*given)
-            (values,) = restore_nan(kept, values)  # NaN breaks a token's key too
+        tokens = [call.value] if call.key is call.value else [call.value, call.key]
+        # NaN in its value breaks a token's key too.
+        keys, values = projected(self.project_keys, call.mask, *tokens)
         return self._attend_heads(call.replace(key=keys, value=values))
 
     def project_keys(

@@ -22,10 +22,9 @@ class Additive(AnyScore):
     reciprocal. They overflow for operands far beyond a trained layer's; a block with such a token
     uses r = sigmoid(−2 (q + k)) instead.
 
-    XLA runs a kernel on one core. So the queries of a block are cut into strips, one kernel each,
-    which TensorFlow runs in parallel. The forward pass, whose kernels hold no r, has a strip per
-    core. The backward pass has `ADDITIVE_STRIPS`, since a kernel holds r or the slope for all pairs
-    of its strip.
+    XLA runs a kernel on one core. So the queries of a block are cut into strips, one kernel each:
+    in the forward pass one per core, and `ADDITIVE_STRIPS` in the backward pass, whose kernels hold
+    r or the slope for all pairs of a strip.
     """
 
     def __init__(self, parameters: Sequence[tf.Tensor] = ()):
@@ -70,9 +69,7 @@ def _matrices(
 
 
 def _strips(x: tf.Tensor, count: int) -> list[tf.Tensor]:
-    """Cuts x into `count` strips of nearly equal size; into fewer where a strip would have fewer
-    than 8 rows, if these are known.
-    """
+    """`x` in `count` strips of nearly equal size, or fewer of 8 rows, if these are known."""
     rows = size(x, 1)
     if isinstance(rows, int):
         count = max(1, min(count, rows // 8))
@@ -88,9 +85,7 @@ def _cores() -> int:
 def _with_sigmoid(
     strips: Callable[..., Any], left: tf.Tensor, right: tf.Tensor, *more: tf.Tensor
 ) -> Any:
-    """Calls `strips` with the exponentials, or with the operands where exponentials overflow or a
-    product of two exponentials is 0 · inf.
-    """
+    """Calls `strips` with the exponentials, or with the operands where exponentials overflow."""
     is_moderate = (tf.reduce_max(tf.abs(left)) < 40.0) & (tf.reduce_max(tf.abs(right)) < 40.0)
     return tf.cond(
         is_moderate,

@@ -99,11 +99,10 @@ class AnyBias(_BlockBias):
 
 
 class FactoredBias(AnyBias):
-    """Any bias under a plain product: in blocks where it has `factors`, the operands get more
-    columns, and no matrix of the bias is made.
+    """Any bias under a plain product: in blocks with `factors`, as more columns of the operands.
 
-    A bias of the distance alone is the same in all blocks along a diagonal. If few diagonals of
-    blocks have no factors, their matrices are made once, and their gradients are added up first.
+    A bias of the distance alone is the same in all blocks along a diagonal. If few diagonals have
+    no factors, their matrices are made once, and their gradients are added up first.
     """
 
     def __init__(self, bias: Bias, parameters: Sequence[tf.Tensor], tiling: Tiling):
@@ -219,9 +218,7 @@ class FactoredBias(AnyBias):
 
 
 def _kept_diagonals(bias: Bias, tiling: Tiling) -> list[int]:
-    """The diagonals i − j of blocks without factors, if they are few and adjacent, and their blocks
-    square, so that one matrix serves a diagonal; else none.
-    """
+    """The diagonals i − j of square blocks without factors, if they are few and adjacent."""
     sides = tiling.queries, tiling.keys, tiling.rows, tiling.columns
     if not bias.is_of_distance or not all(isinstance(side, int) for side in sides):
         return []
@@ -236,11 +233,7 @@ def _kept_diagonals(bias: Bias, tiling: Tiling) -> list[int]:
 
 
 class ArrayBias(_BlockBias):
-    """An array `(B or 1, H or 1, T or 1, S or 1)`, by the blocks of a `Tiling`.
-
-    The gradient is held in blocks, and each block of scores adds to one of them: where the array
-    repeats, its gradient is a sum.
-    """
+    """An array `(B or 1, H or 1, T or 1, S or 1)`; its gradient is held in blocks too."""
 
     def __init__(self, bias: tf.Tensor, tiling: Tiling):
         self.bias = bias
@@ -306,9 +299,7 @@ BlockBias = AnyBias | ArrayBias
 
 
 def _broadcast(x: tf.Tensor, shape: Sequence[Size]) -> tf.Tensor:
-    """`tf.broadcast_to` with another gradient: TensorFlow's needs `shape`, unknown to XLA in the
-    backward pass.
-    """
+    """`tf.broadcast_to`, whose own gradient needs `shape`, unknown to XLA in the backward pass."""
 
     @custom_gradient
     def function(x: tf.Tensor) -> tuple[tf.Tensor, Callable[..., Any]]:

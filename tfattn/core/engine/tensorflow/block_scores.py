@@ -21,11 +21,9 @@ from tfattn.core.engine.tensorflow.tiling import Tiling
 
 
 def append_shift(left: tf.Tensor, shift: tf.Tensor) -> tf.Tensor:
-    """`left` `(..., R, D)`, whose product with `append_ones(right)` is left · rightᵀ − shift.
-
-    One more column in a matrix product costs less than a pass over the resulting block. A shift
-    in float32 becomes three columns in bfloat16, whose sum has all its digits.
-    """
+    """`left` `(..., R, D)`, whose product with `append_ones(right)` is left · rightᵀ − shift."""
+    # A column of a product costs less than a pass over the block. A shift in float32 becomes three
+    # columns in bfloat16, whose sum has all its digits.
     parts, rest = [left], -shift
     for _ in range(_shift_columns(left)):
         parts.append(tf.cast(rest, left.dtype))

@@ -101,8 +101,8 @@ class Differentiated:
     def _functions(
         self, structure: objects.Structure, tensors: Sequence[tf.Tensor]
     ) -> tuple[Callable[..., Any], ...]:
-        """Both passes and the vjp of the backward pass; traced once for all calls of this kind, if
-        the structure is shareable. They hold nothing else of the call.
+        """Both passes and the vjp of the backward pass, which hold no tensor of the call; traced
+        once for all calls of a shareable structure.
         """
         num_outputs = 2 if self.call.return_log_sum_exp else 1
 
@@ -182,9 +182,7 @@ def _forward(
 def _backward(
     structure: objects.Structure, saved: tuple[Any, ...], *inputs: tf.Tensor
 ) -> tuple[tf.Tensor, ...]:
-    """The gradients of the differentiable tensors; `inputs` are the gradients of the outputs, then
-    the tensors.
-    """
+    """The gradients of the differentiable tensors, from those of the outputs and all tensors."""
     grad_output, *rest = inputs
     (query, key, value, *guarded), (output, *sums), softmax = saved
     passes, _ = _passes(objects.unflatten(structure, inputs[1 + len(sums) :]))
@@ -200,10 +198,8 @@ def _backward(
 
 
 def _passes(call: BlockwiseCall) -> tuple[BlockwisePasses | LocalPasses, Tiling]:
-    """The passes of a call.
-
-    Each pass computes the tiling from the shapes of its own arguments, since XLA does not know
-    sizes computed in another function. Both tilings are equal, since the static shapes are.
+    """The passes of a call, from the shapes of its own tensors: XLA does not know the sizes of
+    another function. Both passes find the same, since the static shapes are.
     """
     facts, with_sums = facts_of(call.score), call.return_log_sum_exp
     score = _block_score(call)
@@ -282,9 +278,7 @@ def _unguarded(
 
 
 def _sees(mask: Mask, tiling: Tiling, finite: tf.Tensor) -> tf.Tensor:
-    """The queries that may see a key that is not `finite`, `(B, H, S, 1)`: `(B, H, T, 1)`, one row
-    of blocks at a time.
-    """
+    """The queries `(B, H, T, 1)` that may see a key that is not `finite`, `(B, H, S, 1)`."""
     broken = ~finite[:, :, None, :, 0]  # (B, H, 1, S)
     heads, blocks = tiling.heads * tiling.head_steps, tiling.query_blocks
     chunks = tiling.batch // tiling.chunk

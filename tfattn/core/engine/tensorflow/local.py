@@ -13,6 +13,7 @@ computes the weights of a run again.
 Source: Beltagy, Peters, Cohan 2020, arXiv:2004.05150, section 3.1 and appendix A.
 """
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -31,30 +32,28 @@ from tfattn.core.masks import Mask, ranges
 class LocalPasses:
     """The forward and the backward pass, for a `Product` score and a mask that is relative.
 
-    Shapes: N = B · G matrices, each shared by R/t = H/G heads; n runs of r blocks of t queries; a
-    block sees `count` blocks of t keys, starting `first` blocks after its own position.
+    Shapes: N = B · G matrices, each shared by R/t = H/G heads; in each matrix `runs` runs of r
+    blocks of t queries, run n of all belonging to matrix n // runs; a block sees `count` blocks of
+    t keys, starting `first` blocks after its own position.
     """
 
     def __init__(
         self,
+        query: tf.Tensor,
+        key: tf.Tensor,
         score: BlockScore,
         mask: Mask,
         dropout: BlockDropout | None,
-        lengths: tuple[int, int, int],
-        side: int,
-        first: int,
-        count: int,
-        most_scores: int,
-        log_sum_exp: bool = False,
+        log_sum_exp: bool,
+        band: tuple[int, int, int],
     ):
-        self.score = score
-        self.log_sum_exp = log_sum_exp
-        self.dropout = dropout
-        self.queries, self.keys, self.repeats = lengths
-        self.side, self.first, self.count = side, first, count
-        blocks = ceil(self.queries, side)
-        numbers = self.repeats * side * count * side
-        run = max(1, count - 1, min(blocks, most_scores // numbers))
+        self.score, self.dropout, self.log_sum_exp = score, dropout, log_sum_exp
+        self.batch, self.groups = size(key, 0), key.shape[1]
+        self.repeats = query.shape[1] // self.groups
+        self.queries, self.keys = query.shape[2], key.shape[2]
+        self.side, self.first, self.count = side, first, count = band
+        blocks, most = ceil(self.queries, side), devices.entry(sizes.BLOCKS, query).local_scores
+        run = max(1, count - 1, min(blocks, most // (self.repeats * side * count * side)))
         self.runs = ceil(blocks, run)
         self.run = ceil(blocks, self.runs) if ceil(blocks, self.runs) >= count - 1 else run
         grid = masks.Grid(self.queries, self.keys, 0, first * side, side, count * side)
@@ -71,9 +70,7 @@ class LocalPasses:
         block: Block = None,
         log_sum_exp: bool = False,
     ) -> "LocalPasses | None":
-        """The passes where the mask leaves a narrow band, known before the graph runs; else None,
-        also for a `block` whose t and s differ.
-        """
+        """The passes if the mask is known to leave a narrow band before the graph runs."""
         queries, keys = size(query, 2), size(key, 2)
         most, few = sizes.LOCAL_MAX_KEYS, sizes.LOCAL_FEW_KEYS
         if mask is None or not mask.is_relative or not is_narrow(mask, queries, keys, most):
@@ -101,29 +98,19 @@ class LocalPasses:
         # Where most queries see no key, the plain passes skip more.
         if count * blocks > sizes.LOCAL_MAX_WASTE * num_visible:
             return None
-        repeats = query.shape[1] // key.shape[1]
-        lengths = queries, keys, repeats
-        most_scores = devices.entry(sizes.BLOCKS, query).local_scores
-        return cls(score, mask, dropout, lengths, side, first, count, most_scores, log_sum_exp)
+        return cls(query, key, score, mask, dropout, log_sum_exp, (side, first, count))
 
     def forward(
         self, query: tf.Tensor, key: tf.Tensor, value: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor | None, tuple[()]]:
-        """The output `(B, H, T, Dv)`, the log of the sums `(B, H, T, 1)` or None, and nothing to
-        keep for `backward`.
-        """
-        query, key, value = map(wide, (query, key, value))
-        runs = _Runs(self, query, key, value)
-
-        def over_runs(n: Size, *arrays: tf.TensorArray) -> list[tf.TensorArray]:
-            found = self._attend(n, *runs.at(n))
-            return [array.write(n, x) for array, x in zip(arrays, found, strict=True)]
-
+        """The output `(B, H, T, Dv)`, the log of the sums `(B, H, T, 1)` or None, and nothing."""
+        operands = self._split(query, key, value)
         widths = [value.shape[-1], 1] if self.log_sum_exp else [value.shape[-1]]
         shapes = [[self.repeats, self.run * self.side, width] for width in widths]
-        arrays = [tf.TensorArray(query.dtype, runs.count, element_shape=shape) for shape in shapes]
-        arrays = loop(0, runs.count, over_runs, *arrays, at_once=sizes.STEPS_AT_ONCE)
-        output, *sums = [runs.merge_queries(array.stack()) for array in arrays]
+        found = self._over_runs(
+            lambda n: self._attend(n, *self._at(n, *operands)), shapes, operands[0].dtype
+        )
+        output, *sums = map(self._merge_queries, found)
         return output, sums[0] if sums else None, ()
 
     def backward(
@@ -134,27 +121,33 @@ class LocalPasses:
         kept: tuple[()],
         grad_output: tf.Tensor,
         delta: tf.Tensor,
-    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    ) -> tuple[tf.Tensor, ...]:
         """Gradients of query, key and value, by the formulas of `passes`."""
-        query, key, value = map(wide, (query, key, value))
-        runs = _Runs(self, query, key, value)
-        grad_outputs, deltas = runs.split_queries(grad_output), runs.split_queries(delta)
+        operands = self._split(query, key, value)
+        upstream = self._split_queries(grad_output), self._split_queries(delta)
 
-        def over_runs(n: Size, *arrays: tf.TensorArray) -> list[tf.TensorArray]:
-            grads = runs.query_run(grad_outputs, n), runs.query_run(deltas, n)
-            found = self._gradients(n, *runs.at(n), *grads)
-            return [array.write(n, x) for array, x in zip(arrays, found, strict=True)]
+        def gradients(n: Size) -> tuple[tf.Tensor, ...]:
+            return self._gradients(
+                n, *self._at(n, *operands), *(self._query_run(x, n) for x in upstream)
+            )
 
         shapes = [[self.repeats, self.run * self.side, query.shape[-1]]]
         shapes += [[(self.run + self.count - 1) * self.side, x.shape[-1]] for x in (key, value)]
-        arrays = [tf.TensorArray(query.dtype, runs.count, element_shape=shape) for shape in shapes]
-        arrays = loop(0, runs.count, over_runs, *arrays, at_once=sizes.STEPS_AT_ONCE)
-        grad_query, grad_key, grad_value = [array.stack() for array in arrays]
-        return (
-            runs.merge_queries(grad_query),
-            runs.merge_keys(grad_key, key),
-            runs.merge_keys(grad_value, value),
-        )
+        grad_query, *grads = self._over_runs(gradients, shapes, operands[0].dtype)
+        return self._merge_queries(grad_query), *map(self._merge_keys, grads)
+
+    def _over_runs(
+        self, function: Callable[[Size], Sequence[tf.Tensor]], shapes: Any, dtype: tf.DType
+    ) -> list[tf.Tensor]:
+        """The stacked results of `function` for the runs of all matrices."""
+
+        def body(n: Size, *arrays: tf.TensorArray) -> list[tf.TensorArray]:
+            return [array.write(n, x) for array, x in zip(arrays, function(n), strict=True)]
+
+        count = self.batch * self.groups * self.runs
+        arrays = [tf.TensorArray(dtype, count, element_shape=shape) for shape in shapes]
+        arrays = loop(0, count, body, *arrays, at_once=sizes.STEPS_AT_ONCE)
+        return [array.stack() for array in arrays]
 
     def _attend(
         self, n: Size, query: tf.Tensor, key: tf.Tensor, value: tf.Tensor
@@ -208,11 +201,8 @@ class LocalPasses:
     def _weights(
         self, n: Size, query: tf.Tensor, key: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor, Any]:
-        """The weights `(r, R, count·t)` of a run's blocks, the queries that see a key, bool
-        `(r, R, 1)`, and with `log_sum_exp` the greatest scores `(r, R, 1)`.
-
-        Queries without visible keys get the finite weights of scores of 0, and the caller sets
-        their output to 0.
+        """The weights `(r, R, count·t)` of a run's blocks, finite for a query without keys; which
+        queries see a key, `(r, R, 1)`; with `log_sum_exp` the greatest scores `(r, R, 1)`.
         """
         run, side, count, repeats = self.run, self.side, self.count, self.repeats
         visible = self.visible & self._inside(n)  # (r, 1, t, count·t)
@@ -257,71 +247,59 @@ class LocalPasses:
         keys = block[:, None] * self.side + tf.range(self.count * self.side)
         return ((keys >= 0) & (keys < self.keys))[:, None, None]
 
+    def _split(
+        self, query: tf.Tensor, key: tf.Tensor, value: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        query, key, value = map(wide, (query, key, value))
+        return self._split_queries(query), self._split_keys(key), self._split_keys(value)
 
-class _Runs:
-    """Operands cut into runs, and gradients merged; run n belongs to matrix n // runs."""
+    def _at(
+        self, n: Size, query: tf.Tensor, key: tf.Tensor, value: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """The operands of run n."""
+        begin = [n // self.runs, n % self.runs * self.run * self.side, 0]
+        length = (self.run + self.count - 1) * self.side
+        key, value = (tf.slice(x, begin, [1, length, x.shape[-1]])[0] for x in (key, value))
+        return self._query_run(query, n), key, value
 
-    def __init__(self, passes: LocalPasses, query: tf.Tensor, key: tf.Tensor, value: tf.Tensor):
-        self.passes = passes
-        self.batch, self.groups = size(key, 0), key.shape[1]
-        self.count = self.batch * self.groups * passes.runs
-        self.query = self.split_queries(query)
-        self.key, self.value = self._split_keys(key), self._split_keys(value)
-
-    def at(self, n: Size) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        passes = self.passes
-        begin = [n // passes.runs, n % passes.runs * passes.run * passes.side, 0]
-        length = (passes.run + passes.count - 1) * passes.side
-        key, value = (
-            tf.slice(x, begin, [1, length, x.shape[-1]])[0] for x in (self.key, self.value)
-        )
-        return self.query_run(self.query, n), key, value
-
-    def split_queries(self, x: tf.Tensor) -> tf.Tensor:
+    def _split_queries(self, x: tf.Tensor) -> tf.Tensor:
         """`(B, H, T, X)` to `(N, R/t, runs·r·t, X)`, padded with zeros."""
-        passes = self.passes
-        more = passes.runs * passes.run * passes.side - passes.queries
-        x = tf.reshape(x, [-1, passes.repeats, passes.queries, x.shape[-1]])
+        more = self.runs * self.run * self.side - self.queries
+        x = tf.reshape(x, [-1, self.repeats, self.queries, x.shape[-1]])
         return tf.pad(x, [[0, 0], [0, 0], [0, more], [0, 0]])
 
-    def query_run(self, x: tf.Tensor, n: Size) -> tf.Tensor:
-        """The n-th run of `split_queries`, `(R/t, r·t, X)`."""
-        passes = self.passes
-        length = passes.run * passes.side
-        begin = [n // passes.runs, 0, n % passes.runs * length, 0]
-        return tf.slice(x, begin, [1, passes.repeats, length, x.shape[-1]])[0]
+    def _query_run(self, x: tf.Tensor, n: Size) -> tf.Tensor:
+        """The n-th run of `_split_queries`, `(R/t, r·t, X)`."""
+        length = self.run * self.side
+        begin = [n // self.runs, 0, n % self.runs * length, 0]
+        return tf.slice(x, begin, [1, self.repeats, length, x.shape[-1]])[0]
 
-    def merge_queries(self, x: tf.Tensor) -> tf.Tensor:
+    def _merge_queries(self, x: tf.Tensor) -> tf.Tensor:
         """Runs `(N·runs, R/t, r·t, X)` to `(B, H, T, X)`."""
-        passes = self.passes
-        length = passes.run * passes.side
-        x = tf.reshape(x, [-1, passes.runs, passes.repeats, length, x.shape[-1]])
+        length = self.run * self.side
+        x = tf.reshape(x, [-1, self.runs, self.repeats, length, x.shape[-1]])
         x = tf.transpose(x, [0, 2, 1, 3, 4])
-        heads = self.groups * passes.repeats
-        x = tf.reshape(x, [self.batch, heads, passes.runs * length, x.shape[-1]])
-        return x[:, :, : passes.queries]
+        heads = self.groups * self.repeats
+        x = tf.reshape(x, [self.batch, heads, self.runs * length, x.shape[-1]])
+        return x[:, :, : self.queries]
 
     def _split_keys(self, x: tf.Tensor) -> tf.Tensor:
         """`(B, G, S, X)` to `(N, (runs·r + count − 1)·t, X)`, from the first visible key on."""
-        passes = self.passes
-        total = (passes.runs * passes.run + passes.count - 1) * passes.side
-        start = passes.first * passes.side
-        x = tf.reshape(x, [-1, passes.keys, x.shape[-1]])[:, max(0, start) :][
-            :, : total + min(0, start)
-        ]
-        before = max(0, -start)
+        total = (self.runs * self.run + self.count - 1) * self.side
+        start = self.first * self.side
+        x = tf.reshape(x, [-1, self.keys, x.shape[-1]])[:, max(0, start) :]
+        x, before = x[:, : total + min(0, start)], max(0, -start)
         return tf.pad(x, [[0, 0], [before, total - before - x.shape[1]], [0, 0]])
 
-    def merge_keys(self, x: tf.Tensor, like: tf.Tensor) -> tf.Tensor:
+    def _merge_keys(self, x: tf.Tensor) -> tf.Tensor:
         """The sum over the runs `(N·runs, (r + count − 1)·t, X)`, as `(B, G, S, X)`."""
-        passes = self.passes
-        own, width = passes.run * passes.side, x.shape[-1]
-        x = tf.reshape(x, [-1, passes.runs, (passes.run + passes.count - 1) * passes.side, width])
+        own, width = self.run * self.side, x.shape[-1]
+        x = tf.reshape(x, [-1, self.runs, (self.run + self.count - 1) * self.side, width])
         # The keys beyond a run belong to the next run, and are no more than it has.
         beyond = tf.pad(x[:, :, own:], [[0, 0], [1, 0], [0, 2 * own - x.shape[2]], [0, 0]])
         x = tf.pad(x[:, :, :own], [[0, 0], [0, 1], [0, 0], [0, 0]]) + beyond
-        x = tf.reshape(x, [-1, (passes.runs + 1) * own, width])
-        start = passes.first * passes.side
-        x = tf.pad(x, [[0, 0], [max(0, start), max(0, start) + passes.keys], [0, 0]])
-        x = x[:, max(0, -start) :][:, : passes.keys]
-        return tf.reshape(x, [self.batch, self.groups, passes.keys, width])
+        x = tf.reshape(x, [-1, (self.runs + 1) * own, width])
+        start = self.first * self.side
+        x = tf.pad(x, [[0, 0], [max(0, start), max(0, start) + self.keys], [0, 0]])
+        x = x[:, max(0, -start) :][:, : self.keys]
+        return tf.reshape(x, [self.batch, self.groups, self.keys, width])

@@ -39,10 +39,8 @@ def loop(
     at_once: int = 1,
     most: Size | None = None,
 ) -> Any:
-    """`state` after body(i, *state) for each i from start to stop, `at_once` in parallel.
-
-    `most` bounds the number of steps, `stop` by default. Where XLA compiles the gradient of a loop,
-    it needs a bound that is known.
+    """`state` after body(i, *state) for each i from start to stop, `at_once` in parallel; `most`
+    bounds the number of steps for XLA, which needs that for the gradient.
     """
 
     def step(i: Size, state: tuple[Any, ...]) -> tuple[Size, tuple[Any, ...]]:

@@ -27,14 +27,11 @@ def run(
 ) -> tf.Tensor | tuple[tf.Tensor, tf.Tensor]:
     """The result of `core.attend`.
 
-    A score's gradient is weight · (∂weight − Σ weight · ∂weight), and ∂weight and the sum round
-    differently: where they are equal, the slope of the score multiplies the rounding error. At the
-    edge of a kernel's support the slope is unbounded, and the dense path is more exact.
+    ∂weight and Σ weight · ∂weight round differently, and the slope of a score multiplies the error:
+    at the edge of a kernel's support, where it is unbounded, the dense path is more exact.
 
     If `shared`, all calls of one kind and shape use the same functions, traced once: for graphs
-    that hold both paths, where tracing a path that may never run would cost a second for each
-    layer. Custom scores and masks are not shared, nor are scores built for each layer, such as a
-    kernel's.
+    that hold both paths, where tracing one that may never run costs a second for each layer.
     """
     given = call.query, call.key, call.value
     dtypes = [keras.backend.standardize_dtype(x.dtype) for x in given]
@@ -77,9 +74,8 @@ def run(
 
 
 def _check_lengths(mask: Mask, query: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
-    """The mask on one pair of each row of the batch, after a check of the lengths of its arrays: a
-    block would silently cut its rows out of an array that is too short or too long. A length
-    unknown until run time is asserted in the graph.
+    """The mask on one pair of each row of the batch, after a check of the lengths of its arrays, of
+    which a block would silently cut its rows; unknown lengths are asserted in the graph.
     """
     batch, queries, keys = size(query, 0), size(query, 2), size(key, 2)
     return tf.convert_to_tensor(mask.on(_OnePair(queries, keys, 0, 0, 1, 1, 0, batch)))
@@ -116,26 +112,15 @@ class _OnePair(Grid):
 
 
 def _stays_in_bfloat16(call: AttentionCall) -> bool:
-    """Whether the gradients of blocks are products in bfloat16, see `passes`.
-
-    Not in a graph that XLA compiles, whose products in bfloat16 are slower than in float32.
-    """
+    """Whether the gradients of blocks are products in bfloat16, which are slower under XLA."""
     is_product = facts_of(call.score).is_product and call.bias is None
     is_fast = is_product and devices.multiplies_bfloat16(call.query)
     return is_fast and not in_xla_context()
 
 
 def choose(streams: tf.Tensor, dense: Callable[[], Any], streamed: Callable[[], Any]) -> Any:
-    """The result of `streamed()` if the bool tensor `streams` is True, otherwise of `dense()`.
-
-    By `tf.switch_case`: where sizes decide, XLA compiles only the branch that runs. For `tf.cond`
-    it compiles both branches, and their gradients get sizes unknown until run time. The streamed
-    branch calls a function, since TensorFlow restores a saved `tf.custom_gradient` within a
-    function, but not directly in a branch.
-    """
+    """The result of `streamed()` if the bool tensor `streams` is True, otherwise of `dense()`."""
+    # XLA compiles both branches of a `tf.cond`, whose gradients get sizes unknown until run time,
+    # and only the one that runs of this. A function in the branch, since TensorFlow restores a
+    # saved `tf.custom_gradient` there, but not directly in a branch.
     return tf.switch_case(tf.cast(streams, tf.int32), [dense, lambda: compiled(streamed)()])
-
-
-def drawn(call: AttentionCall) -> BlockDropout | None:
-    """The dropout of a call, with its random key; None without dropout."""
-    return BlockDropout.draw(call.dropout, call.seed) if call.dropout else None

@@ -45,10 +45,8 @@ class Tiling(NamedTuple):
         block: Block = None,
         heads_independent: bool = False,
     ) -> "Tiling":
-        """Tiles the matrix of `query` `(B, H, T, X)` and `key` `(B, G, S, X)`.
-
-        The block form of a score limits the numbers in a block; a narrow mask gets narrow blocks,
-        and so wastes less.
+        """Tiles the matrix of `query` `(B, H, T, X)` and `key` `(B, G, S, X)`; a narrow mask gets
+        narrow blocks, and so wastes less.
         """
         batch, heads, queries = (size(query, axis) for axis in range(3))
         groups, keys = size(key, 1), size(key, 2)
@@ -131,11 +129,8 @@ class Tiling(NamedTuple):
         return tf.reshape(x, [self.batch, size(like, 1), size(like, 2), size(x, 3)])
 
     def split_queries(self, x: tf.Tensor, copies: bool = False) -> tf.Tensor:
-        """A step's queries `(c·H, T, D)` as blocks `(blocks, c, G, R, D)`.
-
-        Padded with zeros, or with `copies` of the last token: a custom score may have no value or
-        no slope at zero, and a NaN in the padding would reach real tokens through the sums of their
-        gradients.
+        """A step's queries `(c·H, T, D)` as blocks `(blocks, c, G, R, D)`, padded with zeros, or
+        with `copies` of the last token where a score may have no value or no slope at zero.
         """
         rows = self.heads // self.groups * self.rows
         return self._split(x, self.queries, self.rows, (self.groups, rows), copies)
