@@ -32,7 +32,7 @@ class Splittable:
     # Whether its methods depend on the attributes alone; of this class, and of no subclass.
     is_pure = False
 
-    def attributes(self) -> dict[str, Any]:
+    def _state(self) -> dict[str, Any]:
         """The state by name; a class with variables returns the tensors that they hold now."""
         return vars(self)
 
@@ -66,8 +66,8 @@ def flatten(tree: Any) -> tuple[list[Tensor], Structure]:
     if ops.is_tensor(tree) and not hasattr(tree, "assign"):
         return [tree], Leaf
     if isinstance(tree, Splittable):
-        attributes = tree.attributes()
-        names, values = tuple(attributes), tuple(attributes.values())
+        state = tree._state()
+        names, values = tuple(state), tuple(state.values())
     elif isinstance(tree, list | tuple):
         names, values = (), tuple(tree)
     else:

@@ -55,7 +55,7 @@ class explicit(Bias):
         bias = bias if len(bias.shape) == 2 else grid.batch_of(bias)
         return grid.columns_of(grid.rows_of(bias, -2), -1)
 
-    def attributes(self) -> dict[str, Any]:
+    def _state(self) -> dict[str, Any]:
         return {"bias": self.parameters()[0]}
 
     def get_config(self) -> dict[str, Any]:

@@ -98,7 +98,7 @@ class relative(Bias):
         one = ops.reshape(self.on(grid._replace(queries=1, keys=1), table), (-1, 1, 1))
         return one * ops.ones((grid.queries, 1), one.dtype), ops.ones((grid.keys, 1), one.dtype)
 
-    def attributes(self) -> dict[str, Any]:
+    def _state(self) -> dict[str, Any]:
         return {**vars(self), "table": self.parameters()[0]}
 
     def get_config(self) -> dict[str, Any]:

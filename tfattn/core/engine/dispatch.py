@@ -24,11 +24,11 @@ def run(call: AttentionCall) -> Any:
             return dense.run(call)  # there are no blocks
         return scan.run(call, by_kernel=fused.takes(call))
     from tfattn.core.engine.tensorflow import run as tensorflow
+    from tfattn.core.engine.tensorflow.block_dropout import BlockDropout
 
     # Drawn once, before the choice: a generator advanced in each branch would keep the state of one
     # branch.
-    draw = tensorflow.BlockDropout.draw
-    dropout = draw(call.dropout, call.seed) if call.dropout else None
+    dropout = BlockDropout.draw(call.dropout, call.seed) if call.dropout else None
     if by_blocks is True:
         return tensorflow.run(call, dropout)
     return tensorflow.choose(

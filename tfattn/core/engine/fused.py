@@ -11,7 +11,7 @@ so do second derivatives on PyTorch. cuDNN's kernel raises for a second derivati
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import keras
 from keras import ops
@@ -80,7 +80,7 @@ def run(
         if not is_differentiated or torch.compiler.is_compiling():
             return output
         return _differentiable_twice().apply(output, recompute, query, key, value)
-    return _by_jax(query, value, key, **options)
+    return _by_jax(query, value, key, "cudnn", **options)
 
 
 # Appended to each operand; kernels are slower for widths that 8 does not divide.
@@ -142,11 +142,18 @@ def _differentiable_twice() -> Any:
     return DifferentiableTwice
 
 
-def _by_jax(query: Any, value: Any, key: Any, **options: Any) -> Any:
+def _by_jax(
+    query: Any,
+    value: Any,
+    key: Any,
+    implementation: Literal["cudnn", "xla"],
+    **options: Any,
+) -> Any:
     import jax
 
     by_token = [x.swapaxes(1, 2) for x in (query, key, value)]  # (B, T, H, D)
-    return jax.nn.dot_product_attention(*by_token, **options, implementation="cudnn").swapaxes(1, 2)
+    found = jax.nn.dot_product_attention(*by_token, **options, implementation=implementation)
+    return found.swapaxes(1, 2)
 
 
 def _torch_kernel(query: Any, value: Any, key: Any, mask: Mask | None) -> bool:
@@ -181,7 +188,7 @@ def _cudnn_takes(dtype: str, width: int) -> bool:
     import jax
 
     def total(query: Tensor, value: Tensor, key: Tensor) -> Tensor:
-        return _by_jax(query, value, key, is_causal=True, scale=1.0).sum()
+        return _by_jax(query, value, key, "cudnn", is_causal=True, scale=1.0).sum()
 
     shaped: Callable[..., Any] = jax.ShapeDtypeStruct
     operand = shaped((1, 1, 64, width), dtype)

@@ -43,109 +43,104 @@ class BlockwiseCall(AttentionCall):
     heads_together: bool = False  # whether heads must be computed together
 
 
-class Differentiated:
-    """The output, and perhaps the log of the sums, as a list: a function of the tensors of a call,
-    not recorded by the caller's tapes.
+def differentiated(call: BlockwiseCall, shared: bool = False) -> list[tf.Tensor]:
+    """The output, and perhaps the log of the sums: a function of the tensors of the call, not
+    recorded by the caller's tapes.
 
     Inside `tf.custom_gradient` the caller's tapes record every operation, and so hold every block;
     nested custom gradients make a graph build the gradients of every loop. Operations on results of
     `tf.stop_gradient` are not recorded. So second derivatives run both passes again, and
     differentiate them.
     """
+    tensors, structure = objects.flatten(call)
+    if has_tangents(tensors):  # forward mode differentiates the operations themselves
+        return _forward(structure, *tensors)[0]
+    forward, backward, backward_vjp = _functions(call, structure, tensors, shared)
+    num_differentiable = 3 + len(call.learned) + len(call.parameters)
 
-    def __init__(self, call: BlockwiseCall, shared: bool = False):
-        self.call = call
-        self.shared = shared
-
-    def __call__(self) -> list[tf.Tensor]:
-        call = self.call
-        tensors, structure = objects.flatten(call)
-        if has_tangents(tensors):  # forward mode differentiates the operations themselves
-            return _forward(structure, *tensors)[0]
-        forward, backward, backward_vjp = self._functions(structure, tensors)
-        num_differentiable = 3 + len(call.learned) + len(call.parameters)
+    @custom_gradient
+    def function(*tensors: tf.Tensor) -> tuple[list[tf.Tensor], Callable[..., Any]]:
+        outputs, saved = forward(*map(tf.stop_gradient, tensors))
 
         @custom_gradient
-        def function(*tensors: tf.Tensor) -> tuple[list[tf.Tensor], Callable[..., Any]]:
-            outputs, saved = forward(*map(tf.stop_gradient, tensors))
+        def vjp(*inputs: tf.Tensor) -> tuple[Any, Callable[..., Any]]:
+            def second_vjp(*grads: tf.Tensor) -> list[tf.Tensor | None]:
+                _check_under_xla(call)
+                found = iter(backward_vjp(inputs, list(grads)))
+                return [next(found) if x.dtype.is_floating else None for x in inputs]
 
-            @custom_gradient
-            def vjp(*inputs: tf.Tensor) -> tuple[Any, Callable[..., Any]]:
-                def second_vjp(*grads: tf.Tensor) -> list[tf.Tensor | None]:
-                    _check_under_xla(call)
-                    found = iter(backward_vjp(inputs, list(grads)))
-                    return [next(found) if x.dtype.is_floating else None for x in inputs]
+            return backward(saved, *map(tf.stop_gradient, inputs)), second_vjp
 
-                return backward(saved, *map(tf.stop_gradient, inputs)), second_vjp
+        def gradients(*grad_outputs: tf.Tensor) -> list[tf.Tensor | None]:
+            # The gradient of a gather is `tf.IndexedSlices`. Each input becomes a tensor of
+            # the gradient's own graph: the gradient of a branch has no second derivative for
+            # tensors of the forward graph.
+            inputs = [tf.identity(tf.convert_to_tensor(x)) for x in (*grad_outputs, *tensors)]
+            grads = [*vjp(*inputs), *[None] * (len(tensors) - num_differentiable)]
+            both = zip(tensors, grads, strict=True)
+            return [grad if x.dtype.is_floating else None for x, grad in both]
 
-            def gradients(*grad_outputs: tf.Tensor) -> list[tf.Tensor | None]:
-                # The gradient of a gather is `tf.IndexedSlices`. Each input becomes a tensor of
-                # the gradient's own graph: the gradient of a branch has no second derivative for
-                # tensors of the forward graph.
-                inputs = [tf.identity(tf.convert_to_tensor(x)) for x in (*grad_outputs, *tensors)]
-                grads = [*vjp(*inputs), *[None] * (len(tensors) - num_differentiable)]
-                both = zip(tensors, grads, strict=True)
-                return [grad if x.dtype.is_floating else None for x, grad in both]
+        return outputs, gradients
 
-            return outputs, gradients
+    try:
+        # Copies in this graph, since captured tensors belong to the outer graph.
+        return function(*map(tf.identity, tensors))
+    except TypeError as error:
+        if "variables" not in str(error):
+            raise
+        expected = "get their variables from `parameters`: read inside, they have no gradient"
+        _checks.fail("attend", "score and bias", expected, call.score)
 
-        try:
-            # Copies in this graph, since captured tensors belong to the outer graph.
-            return function(*map(tf.identity, tensors))
-        except TypeError as error:
-            if "variables" not in str(error):
-                raise
-            expected = "get their variables from `parameters`: read inside, they have no gradient"
-            _checks.fail("attend", "score and bias", expected, call.score)
 
-    def _functions(
-        self, structure: objects.Structure, tensors: Sequence[tf.Tensor]
-    ) -> tuple[Callable[..., Any], ...]:
-        """Both passes and the vjp of the backward pass, which hold no tensor of the call; traced
-        once for all calls of a shareable structure.
-        """
-        num_outputs = 2 if self.call.return_log_sum_exp else 1
+def _functions(
+    call: BlockwiseCall,
+    structure: objects.Structure,
+    tensors: Sequence[tf.Tensor],
+    shared: bool,
+) -> tuple[Callable[..., Any], ...]:
+    """Both passes and the vjp of the backward pass, which hold no tensor of the call; traced
+    once for all calls of a shareable structure.
+    """
+    num_outputs = 2 if call.return_log_sum_exp else 1
 
-        def forward(*tensors: tf.Tensor) -> tuple[list[tf.Tensor], tuple[Any, ...]]:
-            return _forward(structure, *tensors)
+    def forward(*tensors: tf.Tensor) -> tuple[list[tf.Tensor], tuple[Any, ...]]:
+        return _forward(structure, *tensors)
 
-        def backward(saved: tuple[Any, ...], *tensors: tf.Tensor) -> tuple[tf.Tensor, ...]:
-            return _backward(structure, saved, *tensors)
+    def backward(saved: tuple[Any, ...], *tensors: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        return _backward(structure, saved, *tensors)
 
-        def backward_vjp(
-            inputs: Sequence[tf.Tensor], grads: Sequence[tf.Tensor]
-        ) -> list[tf.Tensor]:
-            # Copies, since a tape would sum the gradients of a tensor that is both query and key.
-            inputs = [tf.identity(x) for x in inputs]
-            sources = [x for x in inputs if x.dtype.is_floating]
-            zero = tf.UnconnectedGradients.ZERO
+    def backward_vjp(inputs: Sequence[tf.Tensor], grads: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        # Copies, since a tape would sum the gradients of a tensor that is both query and key.
+        inputs = [tf.identity(x) for x in inputs]
+        sources = [x for x in inputs if x.dtype.is_floating]
+        zero = tf.UnconnectedGradients.ZERO
 
-            def first_derivatives() -> tuple[tf.Tensor, ...]:
-                _, saved = _forward(structure, *inputs[num_outputs:])
-                return _backward(structure, saved, *inputs)
+        def first_derivatives() -> tuple[tf.Tensor, ...]:
+            _, saved = _forward(structure, *inputs[num_outputs:])
+            return _backward(structure, saved, *inputs)
 
-            if not tf.executing_eagerly():
-                # Not by a tape, which records nothing where a graph is built for forward mode.
-                found = first_derivatives()
-                return tf.gradients(found, sources, grads, unconnected_gradients=zero)
-            with tf.GradientTape() as tape:
-                tape.watch(sources)
-                found = first_derivatives()
-            return tape.gradient(found, sources, grads, zero)
+        if not tf.executing_eagerly():
+            # Not by a tape, which records nothing where a graph is built for forward mode.
+            found = first_derivatives()
+            return tf.gradients(found, sources, grads, unconnected_gradients=zero)
+        with tf.GradientTape() as tape:
+            tape.watch(sources)
+            found = first_derivatives()
+        return tape.gradient(found, sources, grads, zero)
 
-        functions: tuple[Callable[..., Any], ...] = forward, backward, backward_vjp
-        if not self.shared:
-            return functions
-        if not objects.is_shareable(structure):
-            # An inlined function in a branch would be differentiated several times.
-            return forward, backward, lambda *inputs: compiled(backward_vjp)(*inputs)
-        kind = (structure, *((x.dtype, tuple(x.shape)) for x in tensors))
-        with _lock:
-            if kind not in _shared:
-                while len(_shared) >= sizes.SHARED_CALLS:
-                    del _shared[next(iter(_shared))]  # the oldest; its callers keep a reference
-                _shared[kind] = tuple(map(compiled, functions))
-            return _shared[kind]
+    functions: tuple[Callable[..., Any], ...] = forward, backward, backward_vjp
+    if not shared:
+        return functions
+    if not objects.is_shareable(structure):
+        # An inlined function in a branch would be differentiated several times.
+        return forward, backward, lambda *inputs: compiled(backward_vjp)(*inputs)
+    kind = (structure, *((x.dtype, tuple(x.shape)) for x in tensors))
+    with _lock:
+        if kind not in _shared:
+            while len(_shared) >= sizes.SHARED_CALLS:
+                del _shared[next(iter(_shared))]  # the oldest; its callers keep a reference
+            _shared[kind] = tuple(map(compiled, functions))
+        return _shared[kind]
 
 
 def _check_under_xla(call: BlockwiseCall) -> None:

@@ -13,7 +13,7 @@ from tfattn.core.call import AttentionCall
 from tfattn.core.engine import devices
 from tfattn.core.engine.tensorflow.block_bias import ArrayBias
 from tfattn.core.engine.tensorflow.block_dropout import BlockDropout
-from tfattn.core.engine.tensorflow.differentiation import BlockwiseCall, Differentiated, compiled
+from tfattn.core.engine.tensorflow.differentiation import BlockwiseCall, compiled, differentiated
 from tfattn.core.engine.tensorflow.loops import Block, in_xla_context, size
 from tfattn.core.masks import Grid, Mask
 from tfattn.core.scores import facts_of
@@ -65,7 +65,7 @@ def run(
         block=block,
         heads_together=heads_together,
     )
-    found = Differentiated(prepared, shared)()
+    found = differentiated(prepared, shared)
     output, *sums = [x[:, 0] for x in found] if call.rank == 3 else found
     output = tf.cast(output, call.value.dtype)
     if not call.return_log_sum_exp:
