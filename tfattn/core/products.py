@@ -31,22 +31,17 @@ def repeat_heads(tensor: Tensor, like: Tensor) -> Tensor:
 
 
 def matmul_by_head(tensor: Tensor, matrices: Tensor) -> Tensor:
-    """Tokens `(B, H, T, D)` times the matrix of their head, of `(H, D, N)`: `(B, H, T, N)`.
-
-    One head makes a flat product: TensorFlow's oneDNN reads beyond the end of a matrix that it
-    broadcasts over a batch beside an axis of 1 (tensorflow#117700).
-    """
+    """Tokens `(B, H, T, D)` times the matrix of their head, of `(H, D, N)`: `(B, H, T, N)`."""
+    # TensorFlow's oneDNN reads beyond the end of a matrix that it broadcasts over a batch beside an
+    # axis of 1 (tensorflow#117700).
     if matrices.shape[0] == 1:
         return matmul_shared(tensor, matrices[0])
     return ops.matmul(tensor, matrices)
 
 
 def matmul_shared(tensor: Tensor, matrix: Tensor) -> Tensor:
-    """Every token of `(..., D)` times one `(D, N)` matrix, as one flat product.
-
-    TensorFlow computes rank 3 by rank 2 as a batched product, and its gradient holds a copy of the
-    matrix for each row of the batch.
-    """
+    """Every token of `(..., D)` times one `(D, N)` matrix, as one flat product."""
+    # The gradient of TensorFlow's batched product holds a copy of the matrix for each row.
     flat = ops.reshape(tensor, (-1, tensor.shape[-1]))  # (B·T, D)
     product = ops.matmul(flat, matrix)  # (B·T, N)
     return ops.reshape(product, (*ops.shape(tensor)[:-1], matrix.shape[-1]))  # (..., N)

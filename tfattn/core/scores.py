@@ -1,8 +1,7 @@
 """Pairwise score functions: how well each query matches each key, before the softmax.
 
-Each is a pure function of two operands, `(..., T, X)` and `(..., S, X)`, and of a few parameter
-tensors, and returns `(..., T, S)`. A score layer computes the per-token part (projections, scaling)
-before, in its `prepare`. The functions here run once per pair, on all pairs or on a block of them.
+Each is a pure function of two operands, `(..., T, X)` and `(..., S, X)`, which a score layer has
+prepared per token, and of a few parameter tensors, and returns `(..., T, S)`.
 """
 
 import functools

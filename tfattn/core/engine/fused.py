@@ -1,12 +1,10 @@
 """A backend's own attention kernel, where mask, bias and score allow: PyTorch's
 `scaled_dot_product_attention`, and cuDNN's through `jax.nn.dot_product_attention`.
 
-Neither holds the T × S scores, forward or backward. Both support dot products without a mask or
-with a causal mask over as many queries as keys: a mask as an array would be as large as the scores.
-On PyTorch a bias that is linear in the distance becomes more columns of the operands.
-cuDNN also supports padding and windows, and FlexAttention of PyTorch any mask, but on GPUs only;
-this module uses the kernels only for calls that can be tested on a CPU. Other calls use `scan`, and
-so do second derivatives on PyTorch. cuDNN's kernel raises for a second derivative.
+Neither holds the T × S scores. Both support dot products without a mask or with a causal mask over
+as many queries as keys; on PyTorch a bias that is linear in the distance becomes more columns of
+the operands. Other calls use `scan`, and so do second derivatives on PyTorch, for which cuDNN's
+kernel raises.
 """
 
 import functools

@@ -90,9 +90,7 @@ def of_format(format: str) -> "_Scope":
 
 @contextlib.contextmanager
 def export(format: str) -> Iterator[None]:
-    """`of_format`, for models of this package; explains the errors of Keras's exporters on PyTorch,
-    where many fail.
-    """
+    """`of_format`; explains the errors of Keras's exporters on PyTorch, where many fail."""
     with of_format(format):
         try:
             yield

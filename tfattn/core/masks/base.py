@@ -141,9 +141,7 @@ registered = registered_in("masks")
 
 
 def refuse_symbols(who: str, argument: str, *arrays: Tensor) -> None:
-    """Raises for symbolic tensors, which a functional model finds in a layer's arguments but not
-    inside an object.
-    """
+    """Raises for symbolic tensors, which a functional model does not find inside an object."""
     for array in arrays:
         if isinstance(array, keras.KerasTensor):
             _checks.fail(

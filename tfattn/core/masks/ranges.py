@@ -52,9 +52,7 @@ def _end(end: Any) -> Size:
 
 
 def greatest(counts: Tensor, default: int = 0, axis: int | None = None) -> Tensor:
-    """The greatest integer over `axis`, which is kept, but at least `default`, also for an empty
-    batch.
-    """
+    """The greatest integer over `axis`, which is kept, but at least `default`."""
     # A negated minimum: on PyTorch `ops.max` compares with an `initial` on the CPU. −1 − n reverses
     # the order of int32 without an overflow.
     return -1 - least(-1 - counts, -1 - default, axis)
@@ -123,9 +121,7 @@ def by_distance(mask: Any, grid: Grid) -> Tensor:
 
 
 def no_more_keys(grid: Grid) -> bool:
-    """Whether there are known to be no more keys than queries: each key then shares its position
-    with a query.
-    """
+    """Whether each key is known to share its position with a query."""
     queries, keys = grid.num_queries, grid.num_keys
     return isinstance(queries, int) and isinstance(keys, int) and keys <= queries
 

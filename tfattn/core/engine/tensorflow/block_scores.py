@@ -1,13 +1,10 @@
 """Scores of one block of pairs, and their gradients.
 
-Each class here is the block form of a score function of `core.scores` or of any other score.
 `scores` computes a block; `shifted_scores` subtracts a number for each query from it, given the
 operands of `shifted_query` and `shifted_keys`; `vjp` carries the gradient of a block back to its
 operands and `parameters`. Blocks of queries are `(c, G, R, X)`, of keys `(c, G, s, X)`, of scores
-`(c, G, R, s)`.
-
-Each class also sets its tiling: `work`, the numbers that it holds for each pair, and
-`block_numbers(bounds)`, the most numbers in a block of all heads.
+`(c, G, R, s)`. For the tiling, `work` is how many numbers are held for each pair, and
+`block_numbers(bounds)` the most in a block of all heads.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,14 +1,12 @@
 """Local attention: chunked attention under a mask that leaves a narrow band along the diagonal.
 
-Under a window a block of queries sees a few neighboring blocks of keys, and under a relative mask
-all blocks see the same pattern. So a run of neighboring blocks of queries, each with a copy of the
-keys that it sees, is one batched product:
+Under a relative mask all blocks of queries see the same pattern of neighboring blocks of keys. So a
+run of blocks of queries, each with a copy of the keys that it sees, is one batched product:
 
     queries    4      5      6
     keys     3 4 5  4 5 6  5 6 7
 
-All keys that a query sees are in one block, so the softmax is the plain softmax. The backward pass
-computes the weights of a run again.
+All keys that a query sees are in one block, so the softmax is the plain softmax.
 
 Source: Beltagy, Peters, Cohan 2020, arXiv:2004.05150, section 3.1 and appendix A.
 """

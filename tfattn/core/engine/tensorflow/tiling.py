@@ -1,8 +1,7 @@
 """The tiling of the B × H matrices of T × S pairs.
 
-A step computes some rows of the batch, or some heads of a single row, and its tokens are cut into
-blocks. Lengths that a block does not divide are padded: the passes hide padded keys, and cut padded
-queries off. Shape letters of this package:
+A step computes some rows of the batch, or some heads of a single row. Lengths that a block does not
+divide are padded: the passes hide padded keys, and cut padded queries off. Shape letters:
 
     c  rows of the batch in a step      m  index of a step
     G  key heads in a step              i  index of a block of t queries

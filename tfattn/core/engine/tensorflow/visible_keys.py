@@ -12,9 +12,8 @@ from tfattn.core.masks import Mask, ranges
 
 
 class VisibleKeys(NamedTuple):
-    """The blocks of keys that a block of queries sees: `at(n)`, for `first` ≤ n < `end`.
-
-    A block is full where all its pairs are visible, and partial where the mask must be evaluated.
+    """The blocks of keys that a block of queries sees: `at(n)`, for `first` ≤ n < `end`; a block is
+    full where all its pairs are visible.
     """
 
     first: Size
