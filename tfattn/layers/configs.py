@@ -72,6 +72,11 @@ class Configured:
         }
         return cls(**{**config, **made})
 
+    def _part_options(self, name: str) -> dict[str, Any]:
+        """The name, seed and dtype of a sublayer, which dropouts of one seed need to differ."""
+        layer: Any = self
+        return {"name": name, "seed": part_seed(layer.seed, name), "dtype": layer.dtype_policy}
+
     def _argument(self, name: str) -> Any:
         """The entry of an argument in the config."""
         template = getattr(self, f"_{name}", None)

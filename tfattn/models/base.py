@@ -13,18 +13,14 @@ from tfattn._types import Tensor
 from tfattn.core import products
 from tfattn.core.engine import scope
 from tfattn.core.floats import given_tensor
-from tfattn.layers.base import CheckedCall
+from tfattn.layers.base import CheckedCall, sublayers
 from tfattn.layers.tokens import whole_ids
 
 
 class TokenModel(CheckedCall, keras.Model):
-    """A model of token ids, for any batch size and lengths.
+    """A model of token ids, for any batch size and lengths."""
 
-    Attributes:
-        any_shape: input shapes for `build` without known sizes: (source, target) by default.
-    """
-
-    any_shape: tuple[Any, ...] = ((None, None), (None, None))
+    id_names: tuple[str, ...] = ("source", "target_in")
     takes_ids = True
 
     decoder: Any
@@ -32,10 +28,12 @@ class TokenModel(CheckedCall, keras.Model):
     train_function: Any
 
     def _check_call(self, arguments: dict[str, Any]) -> None:
-        inputs = arguments.get("inputs", self)
-        if inputs is self or not isinstance(self.any_shape[0], tuple):
-            super()._check_call(arguments)
-            return
+        others = dict(arguments)
+        if "inputs" in others and len(self.id_names) == 2:
+            self._check_pair(others.pop("inputs"))
+        super()._check_call(others)
+
+    def _check_pair(self, inputs: Any) -> None:
         who, letters = type(self).__name__, "(B, S) and (B, T), of integers"
         if not isinstance(inputs, list | tuple) or len(inputs) != 2:
             _checks.fail(who, "inputs", f"be a pair (source, target), of shapes {letters}", inputs)
@@ -43,8 +41,6 @@ class TokenModel(CheckedCall, keras.Model):
             _checks.array(who, "inputs", ids, letters)
             _checks.rank(who, "inputs", ids.shape, (2,), letters)
         _checks.same_batch(who, "inputs[1]", inputs[1].shape, "inputs[0]", inputs[0].shape)
-        others = {name: value for name, value in arguments.items() if name != "inputs"}
-        super()._check_call(others)
 
     def _given_ids(self, argument: str, ids: Any, letters: str) -> Tensor:
         """Ids, or nested lists of ids, as a tensor of rank 2."""
@@ -92,7 +88,8 @@ class TokenModel(CheckedCall, keras.Model):
     def build_for_any(self) -> None:
         """Builds the model, unless built; compiled steps and searches cannot create weights."""
         if not self.built:
-            self.build(self.any_shape)
+            shapes = ((None, None),) * len(self.id_names)
+            self.build(shapes if len(shapes) == 2 else shapes[0])
 
     def export(
         self,
@@ -109,21 +106,15 @@ class TokenModel(CheckedCall, keras.Model):
         `tfattn.attention_path` is open.
         """
         if input_signature is None and _is_defined_here(self.call):
-            input_signature = [self._any_signature()]
+            specs = tuple(
+                keras.InputSpec(shape=(None, None), dtype="int32", name=name)
+                for name in self.id_names
+            )
+            input_signature = [specs] if len(specs) == 2 else list(specs)
         with scope.export(format):
             return super().export(
                 filepath, format, verbose=verbose, input_signature=input_signature, **kwargs
             )
-
-    def _any_signature(self) -> Any:
-        pair = isinstance(self.any_shape[0], tuple)
-        shapes = self.any_shape if pair else (self.any_shape,)
-        names = ("source", "target_in") if pair else ("ids",)
-        specs = tuple(
-            keras.InputSpec(shape=shape, dtype="int32", name=name)
-            for shape, name in zip(shapes, names, strict=True)
-        )
-        return specs if pair else specs[0]
 
     def fit(self, *args: Any, class_weight: Any = None, **kwargs: Any) -> Any:
         self._refuse_class_weight(class_weight)
@@ -142,25 +133,23 @@ class TokenModel(CheckedCall, keras.Model):
     def make_train_function(self, force: bool = False) -> None:
         before = self.train_function
         super().make_train_function(force)
-        if self.train_function is before:
-            return
         step = self.train_function
+        if step is before:
+            return
 
         def train_function(*args: Any) -> Any:
-            self._make_training_variables()
+            # TensorFlow would trace a step twice that creates variables.
+            if self.optimizer is not None and not self.optimizer.built:
+                self._build_optimizer()
             return step(*args)
 
         self.train_function = train_function
 
-    def _make_training_variables(self) -> None:
-        """Creates all variables before the training step, which TensorFlow would otherwise
-        trace twice. Not for subclasses that define `build`, or have layers that only a call builds.
-        """
-        if self.optimizer is None or self.optimizer.built:
-            return
+    def _build_optimizer(self) -> None:
+        """Not for subclasses that define `build`, or have layers that only a call builds."""
         if _is_defined_here(self.build):
             self.build_for_any()
-            if all(layer.built for layer in self._flatten_layers()):
+            if all(layer.built for layer in sublayers(self, recursive=True)):
                 self.optimizer.build(self.trainable_variables)
 
 

@@ -7,7 +7,7 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn._types import Shape
-from tfattn.layers.configs import checked_layer, copy_of, part_seed
+from tfattn.layers.configs import checked_layer, copy_of
 from tfattn.layers.tokens import ids_below
 from tfattn.layers.transformer.block import TransformerBlock
 from tfattn.models.base import TokenModel
@@ -56,8 +56,7 @@ class CausalLM(TokenModel):
     are those of `Transformer`: sinusoids and ReLU.
     """
 
-    any_shape = (None, None)
-
+    id_names = ("ids",)
     call_axes = {"ids": "BT"}
 
     decoder: TransformerDecoder
@@ -90,9 +89,7 @@ class CausalLM(TokenModel):
             dropout=dropout,
             block=block,
             positions=copy_of(checked_layer(who, "positions", positions)),
-            seed=part_seed(seed, "decoder"),
-            dtype=self.dtype_policy,
-            name="decoder",
+            **self._part_options("decoder"),
         )
         self.num_layers, self.width = self.decoder.num_layers, self.decoder.width
         self.num_heads, self.hidden_dim = self.decoder.num_heads, self.decoder.hidden_dim
@@ -180,7 +177,3 @@ class CausalLM(TokenModel):
 
     def compute_output_shape(self, ids_shape: Shape) -> Shape:
         return (*ids_shape, self.vocabulary_size)
-
-    def get_config(self) -> dict[str, Any]:
-        stack = self.decoder.get_config()
-        return {**super().get_config(), "block": stack["block"], "positions": stack["positions"]}

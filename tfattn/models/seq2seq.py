@@ -8,7 +8,6 @@ from keras import ops
 from tfattn import _checks
 from tfattn._types import Shape, Tensor
 from tfattn.layers.attention.scores import Score
-from tfattn.layers.configs import part_seed
 from tfattn.layers.recurrent.decoder import RecurrentDecoder
 from tfattn.layers.recurrent.encoder import RecurrentEncoder
 from tfattn.layers.recurrent.stack import cell_class, checked_cell, state_sizes, word_embedding
@@ -94,28 +93,25 @@ class BahdanauSeq2Seq(TokenModel):
         shared = None
         if share_embeddings:
             shared = word_embedding(source_vocabulary_size, width, self.dtype_policy)
-        options = {
+        options: dict[str, Any] = {
             "width": width,
             "units": units,
             "num_layers": num_layers,
             "cell": cell,
             "dropout": dropout,
             "embedding": shared,
-            "dtype": self.dtype_policy,
         }
         self.encoder = RecurrentEncoder(
             source_vocabulary_size,
             bidirectional=bidirectional,
-            seed=part_seed(seed, "encoder"),
-            name="encoder",
             **options,
+            **self._part_options("encoder"),
         )
         self.decoder = RecurrentDecoder(
             self.target_vocabulary_size,
             score=score,
-            seed=part_seed(seed, "decoder"),
-            name="decoder",
             **options,
+            **self._part_options("decoder"),
         )
 
     @property

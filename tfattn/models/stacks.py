@@ -16,7 +16,6 @@ from tfattn.layers.configs import (
     build_part,
     checked_layer,
     copy_of,
-    part_seed,
     unshared_config,
 )
 from tfattn.layers.dropout import Dropout
@@ -80,20 +79,9 @@ class _Stack(CheckedCall, keras.layers.Layer):
             self.positions = SinusoidalPositionalEncoding(
                 input_scale=self.width**0.5, dtype=self.dtype_policy, name="positions"
             )
-        self.input_dropout = Dropout(
-            self.dropout,
-            seed=part_seed(seed, "input_dropout"),
-            dtype=self.dtype_policy,
-            name="input_dropout",
-        )
+        self.input_dropout = Dropout(self.dropout, **self._part_options("input_dropout"))
         self.blocks = [
-            copy_of(
-                template,
-                name=f"block_{i}",
-                seed=part_seed(seed, f"block_{i}"),
-                dtype=self.dtype_policy,
-            )
-            for i in range(self.num_layers)
+            copy_of(template, **self._part_options(f"block_{i}")) for i in range(self.num_layers)
         ]
         # The output of a pre-norm block is a sum that is not normalized.
         self.final_norm = None

@@ -7,7 +7,7 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn._types import Shape
-from tfattn.layers.configs import LayerTemplate, checked_layer, part_seed
+from tfattn.layers.configs import LayerTemplate, checked_layer
 from tfattn.layers.tokens import padding_mask
 from tfattn.layers.transformer.block import TransformerBlock
 from tfattn.models.base import TokenModel, initial_coverage, vocabulary_sizes
@@ -102,9 +102,7 @@ class Transformer(TokenModel):
                 block=block,
                 positions=self._positions.copy(),
                 embedding=shared,
-                seed=part_seed(seed, name),
-                dtype=self.dtype_policy,
-                name=name,
+                **self._part_options(name),
             )
 
         self.encoder = stack(TransformerEncoder, source_vocabulary_size, "encoder")

@@ -10,7 +10,7 @@ from keras import ops
 from tfattn import _checks
 from tfattn._types import Tensor
 from tfattn.layers.base import CheckedCall, spec_of_call
-from tfattn.layers.configs import checked_layer, part_seed
+from tfattn.layers.configs import checked_layer
 from tfattn.layers.dropout import Dropout
 from tfattn.layers.tokens import ids_below, nan_outside, padding_mask
 
@@ -93,8 +93,7 @@ class RecurrentStack(CheckedCall, keras.layers.Layer):
         return super().from_config({**config, "cell": cell})
 
     def _make_dropout(self, name: str) -> Dropout:
-        seed = part_seed(self.seed, name)
-        return Dropout(self.dropout, seed=seed, dtype=self.dtype_policy, name=name)
+        return Dropout(self.dropout, **self._part_options(name))
 
 
 def word_embedding(

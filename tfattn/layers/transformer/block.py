@@ -9,7 +9,7 @@ from tfattn._types import Shape, Tensor
 from tfattn.core.guard import zero_nonfinite_padding
 from tfattn.layers.attention.multi_head import MultiHeadAttention
 from tfattn.layers.base import CheckedCall, spec_of_call
-from tfattn.layers.configs import LayerTemplate, checked_layer, part_seed
+from tfattn.layers.configs import LayerTemplate, checked_layer
 from tfattn.layers.tokens import mask_of_tokens
 from tfattn.layers.transformer.feed_forward import PositionwiseFeedForward
 from tfattn.layers.transformer.norm import AddNorm, LayerNormalization
@@ -84,7 +84,7 @@ class TransformerBlock(CheckedCall, keras.layers.Layer):
         who = type(self).__name__
         width: Any = query_shape[-1]
         _checks.known_width(who, "inputs", query_shape)
-        options = self._options(name)
+        options = self._part_options(name)
         if self.attention is None:
             _checks.divides(who, "num_heads", self.num_heads, "width of the inputs", width)
             attention = MultiHeadAttention(
@@ -107,13 +107,13 @@ class TransformerBlock(CheckedCall, keras.layers.Layer):
             dropout=self.dropout,
             norm_first=self.norm_first,
             norm=self.norm,
-            **self._options(name),
+            **self._part_options(name),
         )
         layer.build(shape)
         return layer
 
     def _make_feed_forward(self, shape: Shape) -> keras.layers.Layer:
-        layer, options = self._feed_forward.layer, self._options("feed_forward")
+        layer, options = self._feed_forward.layer, self._part_options("feed_forward")
         if layer is None:
             layer = PositionwiseFeedForward(self.hidden_dim, **options)
             layer.build(shape)
@@ -135,9 +135,6 @@ class TransformerBlock(CheckedCall, keras.layers.Layer):
 
     # Not derived from `compute_output_shape`, which does not include returned weights.
     compute_output_spec = spec_of_call
-
-    def _options(self, name: str) -> dict[str, Any]:
-        return {"name": name, "seed": part_seed(self.seed, name), "dtype": self.dtype_policy}
 
     def _check_width(self, argument: str, shape: Shape, width: int | None) -> None:
         features = tuple(shape[2:])
