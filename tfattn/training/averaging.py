@@ -9,7 +9,7 @@ from keras import ops
 from tfattn import _checks
 from tfattn.training import processes
 from tfattn.training.backup import inner_optimizer
-from tfattn.training.callback_group import CallbackGroup, Logs
+from tfattn.training.first_process import CallbackGroup, Logs
 
 
 class AveragedWeights(CallbackGroup):
