@@ -32,9 +32,3 @@ class LogitFactors:
         """The same logits, with these factors attached."""
         logits._tfattn_factors = self
         return logits
-
-    @property
-    def tensors(self) -> tuple[Tensor, ...]:
-        """Tokens, vectors and any bias."""
-        factors = self.tokens, self.vectors, self.bias
-        return tuple(factor for factor in factors if factor is not None)

@@ -53,28 +53,28 @@ def weighted_loss(
 
         return tf.reduce_sum(losses * weights), vjp
 
-    tokens, *others = factors.tensors
+    tokens, vectors = _without_bias(factors)
     # Checked before reshaping, which would accept other shapes with as many tokens.
     message = "MaskedCrossentropy: `y_true` must have the shape of the tokens"
     tf.debugging.assert_equal(tf.shape(target), tf.shape(tokens)[:-1], message)
     target, weights = tf.reshape(target, (-1,)), tf.reshape(weights, (-1,))
     tokens = tf.reshape(tokens, (-1, tokens.shape[-1]))
-    # `identity` copies tensors into this graph, since `weighted_sum` would capture outer tensors.
-    return weighted_sum(weights, tokens, *map(tf.identity, others))
+    # `identity` copies a tensor into this graph, since `weighted_sum` would capture an outer one.
+    return weighted_sum(weights, tokens, tf.identity(vectors))
 
 
 def best_ids(factors: LogitFactors) -> tf.Tensor:
     """The id with the highest logit, the lowest id among equals: int32 `(...)`."""
-    tokens, *others = map(tf.stop_gradient, factors.tensors)
+    tokens, vectors = map(tf.stop_gradient, _without_bias(factors))
     shape, width = tf.shape(tokens)[:-1], tokens.shape[-1]
     tokens = tf.reshape(tokens, (-1, width))
     num_tokens = tf.shape(tokens)[0]
-    num_blocks, rows = _block_sizes(num_tokens, others[0].shape[0])
+    num_blocks, rows = _block_sizes(num_tokens, vectors.shape[0])
     blocks = _append_zeros(tokens, num_blocks * rows - num_tokens)
     blocks = tf.reshape(blocks, (num_blocks, rows, width))
 
     ids = tf.map_fn(
-        lambda block: tf.math.top_k(_logits(block, *others), 1).indices[:, 0],
+        lambda block: tf.math.top_k(_logits(block, vectors), 1).indices[:, 0],
         blocks,
         parallel_iterations=1,
         fn_output_signature=tf.int32,
@@ -88,13 +88,9 @@ def _losses_and_grads(
     smoothing: float,
     tokens: tf.Tensor,
     vectors: tf.Tensor,
-    *bias: tf.Tensor,
-) -> tuple[tf.Tensor, ...]:
-    """Losses `(N,)` and the gradients of their weighted sum.
-
-    The gradients are `(N, W)` for tokens, `(V, W)` for vectors, and `(V,)` for a bias.
-    """
-    size, width = vectors.shape
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Losses `(N,)`, and the gradients of their weighted sum: `(N, W)` of tokens, `(V, W)`."""
+    size = vectors.shape[0]
     is_word, is_counted = (target >= 0) & (target < size), weights != 0
     target = tf.where(is_word, target, 0)
     tokens = tf.where(is_counted[:, None], tokens, 0.0)
@@ -102,21 +98,20 @@ def _losses_and_grads(
 
     # The gradients have two parts: the log-normalizer's, block by block, and a part for the
     # target's logit and the mean of all logits, which needs no logits.
-    log_normalizer, target_logit, grad_tokens, grad_rows = _log_normalizer_and_grads(
-        is_counted, tokens, grad_losses, target, vectors, *bias
+    log_normalizer, target_logit, grad_tokens, grad_vectors = _log_normalizer_and_grads(
+        is_counted, tokens, grad_losses, target, vectors
     )
     losses = log_normalizer - (1.0 - smoothing) * target_logit
     expected = (1.0 - smoothing) * tf.gather(vectors, target)  # vectors, by the smoothed target
-    grad_logits = grad_losses * _append_ones(tokens, *bias)
-    grad_rows -= (1.0 - smoothing) * tf.math.unsorted_segment_sum(grad_logits, target, size)
+    weighted = grad_losses * tokens
+    grad_vectors -= (1.0 - smoothing) * tf.math.unsorted_segment_sum(weighted, target, size)
     if smoothing:
         mean = tf.reduce_mean(vectors, 0)  # (W,)
-        losses -= smoothing * (tf.linalg.matvec(tokens, mean) + sum(map(tf.reduce_mean, bias)))
+        losses -= smoothing * tf.linalg.matvec(tokens, mean)
         expected += smoothing * mean
-        grad_rows -= smoothing / size * tf.reduce_sum(grad_logits, 0)
+        grad_vectors -= smoothing / size * tf.reduce_sum(weighted, 0)
     losses = tf.where(is_word, losses, float("nan"))
-    grad_tokens -= grad_losses * expected
-    return losses, grad_tokens, grad_rows[:, :width], *([grad_rows[:, width]] if bias else [])
+    return losses, grad_tokens - grad_losses * expected, grad_vectors
 
 
 def _log_normalizer_and_grads(
@@ -125,12 +120,11 @@ def _log_normalizer_and_grads(
     grad_losses: tf.Tensor,
     target: tf.Tensor,
     vectors: tf.Tensor,
-    *bias: tf.Tensor,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
     """log Σ exp(logits) and the target's logit, `(N,)`, and the gradients of the log-normalizer.
 
     The gradients are of Σ grad_losses · log Σ exp(logits) with respect to the tokens, `(N, W)`, and
-    to the rows of vectors and bias, `(V, W)` or `(V, W + 1)`. Tokens of weight 0 have zeros.
+    to the vectors, `(V, W)`. Tokens of weight 0 have zeros.
     """
     # Tokens that count come first, in full blocks, the remainder in smaller blocks. All other
     # tokens come last, outside of any block.
@@ -149,44 +143,43 @@ def _log_normalizer_and_grads(
     ]
     num_full = num_counted // rows
     num_small = -(-(num_counted - num_full * rows) // small_rows)
-    grad_rows = tf.zeros((vectors.shape[0], vectors.shape[1] + len(bias)))
+    grad_vectors = tf.zeros(vectors.shape)
     passes = (  # first token, tokens per block, blocks, most blocks
         (0, rows, num_full, num_blocks),
         (num_full * rows, small_rows, num_small, -(-rows // small_rows)),
     )
     results = []
     for blocks in passes:
-        grad_rows, found = _pass_over_blocks(grad_rows, sorted_inputs, *blocks, vectors, *bias)
+        grad_vectors, found = _pass_over_blocks(grad_vectors, sorted_inputs, *blocks, vectors)
         results.append(found)
     both = [_append_zeros(tf.concat(parts, 0), 1) for parts in zip(*results, strict=True)]
     places = tf.where(places < num_full * rows, places, places + (num_blocks - num_full) * rows)
     places = tf.where(is_counted, places, tf.shape(both[0])[0] - 1)
-    return *(tf.gather(x, places) for x in both), grad_rows
+    return *(tf.gather(x, places) for x in both), grad_vectors
 
 
 def _pass_over_blocks(
-    grad_rows: tf.Tensor,
+    grad_vectors: tf.Tensor,
     inputs: list[tf.Tensor],
     start: tf.Tensor | int,
     rows: tf.Tensor,
     num_blocks: tf.Tensor,
     max_blocks: tf.Tensor,
     vectors: tf.Tensor,
-    *bias: tf.Tensor,
 ) -> tuple[tf.Tensor, list[tf.Tensor]]:
-    """`grad_rows` after `num_blocks` blocks of `rows` tokens, and the results of each token.
+    """`grad_vectors` after `num_blocks` blocks of `rows` tokens, and the results of each token.
 
     `inputs` are tokens, gradients of losses and targets; the first block begins at `start`. The
     results have the size of `max_blocks` blocks.
     """
 
-    def body(at: tf.Tensor, grad_rows: tf.Tensor, *arrays: tf.TensorArray) -> tuple[Any, ...]:
+    def body(at: tf.Tensor, grad_vectors: tf.Tensor, *arrays: tf.TensorArray) -> tuple[Any, ...]:
         # `tf.slice`: XLA needs only its size, but both ends of an index range.
         tokens, grad_losses, target = (  # (R, W), (R, 1), (R,)
             tf.slice(x, [start + at * rows, *[0] * (len(x.shape) - 1)], [rows, *x.shape[1:]])
             for x in inputs
         )
-        logits = _logits(tokens, vectors, *bias)  # (R, V)
+        logits = _logits(tokens, vectors)  # (R, V)
         target_logit = tf.gather(logits, target, batch_dims=1)
         # No later operation reads the logits, so that `exp` reuses their memory.
         with tf.control_dependencies([target_logit]):
@@ -194,7 +187,7 @@ def _pass_over_blocks(
         row_sum = tf.reduce_sum(exponentials, -1, keepdims=True)  # (R, 1)
 
         def with_row_max() -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-            logits = _logits(tokens, vectors, *bias)
+            logits = _logits(tokens, vectors)
             row_max = tf.reduce_max(logits, -1, keepdims=True)
             exponentials = tf.exp(logits - row_max)
             return exponentials, tf.reduce_sum(exponentials, -1, keepdims=True), row_max
@@ -208,9 +201,9 @@ def _pass_over_blocks(
         log_normalizer = (row_max + tf.math.log(row_sum))[:, 0]
         grad_tokens = tf.matmul(exponentials, vectors) * scale
         found = log_normalizer, target_logit, grad_tokens
-        grad_rows += tf.matmul(exponentials, _append_ones(tokens, *bias) * scale, transpose_a=True)
+        grad_vectors += tf.matmul(exponentials, tokens * scale, transpose_a=True)
         written = [array.write(at, x) for array, x in zip(arrays, found, strict=True)]
-        return at + 1, grad_rows, *written
+        return at + 1, grad_vectors, *written
 
     # Initialized to zeros, since some blocks may not be written.
     arrays = [
@@ -219,22 +212,25 @@ def _pass_over_blocks(
         )
         for shape in [(), (), (vectors.shape[1],)]
     ]
-    _, grad_rows, *arrays = tf.while_loop(
-        lambda at, *_: at < num_blocks, body, (0, grad_rows, *arrays), parallel_iterations=1
+    _, grad_vectors, *arrays = tf.while_loop(
+        lambda at, *_: at < num_blocks, body, (0, grad_vectors, *arrays), parallel_iterations=1
     )
-    return grad_rows, [
+    return grad_vectors, [
         tf.reshape(x.stack(), (max_blocks * rows, *x.element_shape[1:])) for x in arrays
     ]
 
 
-def _append_ones(tokens: tf.Tensor, *bias: tf.Tensor) -> tf.Tensor:
-    """Appends a column of ones to the tokens if there is a bias."""
-    return tf.concat([tokens, tf.ones_like(tokens[:, :1])], -1) if bias else tokens
+def _without_bias(factors: LogitFactors) -> tuple[tf.Tensor, tf.Tensor]:
+    """Tokens and vectors of the same logits; a bias becomes one more feature, a 1 of each token."""
+    tokens, vectors = factors.tokens, factors.vectors
+    if factors.bias is None:
+        return tokens, vectors
+    tokens = tf.concat([tokens, tf.ones_like(tokens[..., :1])], -1)
+    return tokens, tf.concat([vectors, factors.bias[:, None]], -1)
 
 
-def _logits(tokens: tf.Tensor, vectors: tf.Tensor, *bias: tf.Tensor) -> tf.Tensor:
-    logits = tf.matmul(tokens, vectors, transpose_b=True)
-    return logits + bias[0] if bias else logits
+def _logits(tokens: tf.Tensor, vectors: tf.Tensor) -> tf.Tensor:
+    return tf.matmul(tokens, vectors, transpose_b=True)
 
 
 def _block_sizes(num_tokens: tf.Tensor, vocabulary_size: int) -> tuple[tf.Tensor, tf.Tensor]:
