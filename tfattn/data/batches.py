@@ -8,18 +8,17 @@ import numpy as np
 
 from tfattn import _checks
 from tfattn.data.epochs import (
-    ArrayBatches,
-    BatchAt,
     BatchPlan,
     Dataset,
     EpochCounter,
+    IdPairs,
+    PairBatches,
+    Rows,
     as_dataset,
 )
 from tfattn.data.subword_dropout import SubwordDropout
 
-IdPairs = Sequence[Sequence[Sequence[int]]]  # (source, target), each a row of ids
 Vocabularies = tuple[Any, Any]
-EpochRows = Callable[[int], tuple[IdPairs, BatchPlan]]  # from the number of an epoch
 
 
 def translation_batches(
@@ -88,15 +87,9 @@ def translation_batches(
             expected = "be the same in each epoch: a SubwordDropout needs `token_batches`"
             _checks.fail(who, f"{side}_vocabulary", expected, vocabulary)
     _, ids = _encode(who, pairs, vocabularies, max_length)
-    plan = BatchPlan.in_order(len(ids), batch_size)
-    return _dataset(
-        lambda epoch: (ids, plan),
-        len(plan.starts),
-        vocabularies,
-        shuffle_seed,
-        EpochCounter(),
-        length_multiple,
-    )
+    rows = _same_rows(ids, BatchPlan.in_order(len(ids), batch_size))
+    batches = PairBatches(rows, vocabularies, shuffle_seed, EpochCounter(), length_multiple)
+    return as_dataset(batches)
 
 
 def token_batches(
@@ -167,35 +160,18 @@ def token_batches(
     if redrawn and shuffle_seed is None:
         _checks.fail(who, "shuffle_seed", "be given with a SubwordDropout", shuffle_seed)
     sentences, ids = _encode(who, pairs, vocabularies, max_length)
-    make_plan = functools.partial(
-        BatchPlan.for_rows, tokens_per_batch=tokens_per_batch, length_multiple=length_multiple
-    )
-    plan = make_plan(ids)
-    dataset = functools.partial(
-        _dataset,
-        vocabularies=vocabularies,
-        seed=shuffle_seed,
-        counter=epoch_counter or EpochCounter(),
-        length_multiple=length_multiple,
-    )
-    if not redrawn or shuffle_seed is None:
-        return dataset(lambda epoch: (ids, plan), len(plan.starts))
-    longest = tokens_per_batch // length_multiple * length_multiple
-    longest = min(max_length or tokens_per_batch, longest)
-    redraw = functools.partial(_redraw, sentences, ids, vocabularies, longest, shuffle_seed)
-    # `fit` and schedules assume an equal number of batches in each epoch, here 1% above the first
-    # epoch's number.
-    first = len(make_plan(redraw(0)).starts)
-    num_batches = min(max(len(plan.starts), first + -(-first // 100)), len(ids))
 
-    def redrawn_rows(epoch: int) -> tuple[IdPairs, BatchPlan]:
-        drawn_ids = redraw(epoch)
-        drawn_plan = make_plan(drawn_ids)
-        if len(drawn_plan.starts) > num_batches:  # an epoch without dropout
-            drawn_ids, drawn_plan = ids, plan
-        return drawn_ids, drawn_plan.split_into(num_batches)
+    def make_plan(ids: IdPairs) -> BatchPlan:
+        return BatchPlan.for_rows(ids, tokens_per_batch, length_multiple)
 
-    return dataset(redrawn_rows, num_batches)
+    rows = _same_rows(ids, make_plan(ids))
+    if redrawn:
+        longest = tokens_per_batch // length_multiple * length_multiple
+        longest = min(max_length or tokens_per_batch, longest)
+        drawn = functools.partial(_drawn, sentences, ids, vocabularies, longest, shuffle_seed)
+        rows = _rows_with_dropout(ids, drawn, make_plan)
+    counter = epoch_counter or EpochCounter()
+    return as_dataset(PairBatches(rows, vocabularies, shuffle_seed, counter, length_multiple))
 
 
 def _encode(
@@ -223,7 +199,28 @@ def _encode(
     return [pair for pair, _ in rows], [ids for _, ids in rows]
 
 
-def _redraw(
+def _same_rows(ids: IdPairs, plan: BatchPlan) -> Rows:
+    return lambda epoch: (ids, plan), len(plan.starts)
+
+
+def _rows_with_dropout(
+    ids: IdPairs, drawn: Callable[[int], IdPairs], make_plan: Callable[[IdPairs], BatchPlan]
+) -> Rows:
+    plan, first = make_plan(ids), len(make_plan(drawn(0)).starts)
+    # `fit` and schedules assume an equal number of batches in each epoch.
+    num_batches = min(max(len(plan.starts), first + -(-first // 100)), len(ids))
+
+    def epoch_rows(epoch: int) -> tuple[IdPairs, BatchPlan]:
+        epoch_ids = drawn(epoch)
+        epoch_plan = make_plan(epoch_ids)
+        if len(epoch_plan.starts) > num_batches:  # an epoch without dropout
+            epoch_ids, epoch_plan = ids, plan
+        return epoch_ids, epoch_plan.split_into(num_batches)
+
+    return epoch_rows, num_batches
+
+
+def _drawn(
     sentences: Sequence[tuple[str, str]],
     ids: IdPairs,
     vocabularies: Vocabularies,
@@ -231,10 +228,7 @@ def _redraw(
     seed: int,
     epoch: int,
 ) -> IdPairs:
-    """The ids of an epoch with BPE dropout.
-
-    A pair keeps its `ids` if the new rows, including begin or end token, are longer than `longest`.
-    """
+    """The ids of an epoch with BPE dropout; a pair keeps its `ids` if its rows would be longer."""
     sides: list[Any] = list(zip(*ids, strict=True))
     for side, vocabulary in enumerate(vocabularies):
         if isinstance(vocabulary, SubwordDropout):
@@ -244,43 +238,3 @@ def _redraw(
         drawn if max(map(len, drawn)) < longest else plain
         for drawn, plain in zip(zip(*sides, strict=True), ids, strict=True)
     ]
-
-
-def _dataset(
-    epoch_rows: EpochRows,
-    num_batches: int,
-    vocabularies: Vocabularies,
-    seed: int | None,
-    counter: EpochCounter,
-    length_multiple: int,
-) -> Dataset:
-    """The batches of each epoch, shuffled if there is a seed."""
-    source_end = vocabularies[0].end_id
-    target_begin, target_end = vocabularies[1].begin_id, vocabularies[1].end_id
-
-    def epoch_batches(epoch: int) -> BatchAt:
-        ids, plan = epoch_rows(epoch)
-        batches = plan.rows(seed, epoch)
-
-        def batch_at(index: int) -> Any:
-            pairs = [ids[i] for i in batches[index]]
-            sides = (
-                [[*source, source_end] for source, _ in pairs],
-                [[target_begin, *target] for _, target in pairs],
-                [[*target, target_end] for _, target in pairs],
-            )
-            sources, target_in, target_out = (_padded(rows, length_multiple) for rows in sides)
-            return (sources, target_in), target_out
-
-        return batch_at
-
-    return as_dataset(ArrayBatches(num_batches, epoch_batches, counter))
-
-
-def _padded(rows: list[list[int]], length_multiple: int) -> np.ndarray:
-    """The rows, `(B, T)`, padded with 0."""
-    length = -(-max(map(len, rows)) // length_multiple) * length_multiple
-    padded = np.zeros((len(rows), length), dtype="int32")
-    for padded_row, row in zip(padded, rows, strict=True):
-        padded_row[: len(row)] = row
-    return padded

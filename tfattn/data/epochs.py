@@ -9,7 +9,7 @@ import numpy as np
 from tfattn import _checks
 
 Dataset = Any  # a tf.data.Dataset or a keras.utils.PyDataset: TensorFlow is imported only when used
-BatchAt = Callable[[int], Any]  # from the index of a batch in an epoch to the batch
+IdPairs = Sequence[Sequence[Sequence[int]]]  # (source, target), each a row of ids
 
 
 class EpochCounter(keras.callbacks.Callback):
@@ -74,7 +74,7 @@ class BatchPlan(NamedTuple):
     @classmethod
     def for_rows(
         cls,
-        pairs: Sequence[Sequence[Sequence[int]]],
+        pairs: IdPairs,
         tokens_per_batch: int,
         length_multiple: int,
     ) -> "BatchPlan":
@@ -126,8 +126,12 @@ class BatchPlan(NamedTuple):
         return [batches[i] for i in generator.permutation(len(batches))]
 
 
-class ArrayBatches(keras.utils.PyDataset):
-    """Batches of arrays, computed for each pass from the number of its epoch.
+# From the number of an epoch to its rows, and the number of batches of each epoch.
+Rows = tuple[Callable[[int], tuple[IdPairs, BatchPlan]], int]
+
+
+class PairBatches(keras.utils.PyDataset):
+    """Batches of pairs, computed for each pass from the number of its epoch.
 
     `for batch in batches` is a pass, also if it breaks off, and so is an epoch of `fit`. Keras
     inspects one batch before the training: a pass by index that ends after the first of several
@@ -135,12 +139,20 @@ class ArrayBatches(keras.utils.PyDataset):
     """
 
     def __init__(
-        self, num_batches: int, epoch_batches: Callable[[int], BatchAt], counter: EpochCounter
+        self,
+        rows: Rows,
+        vocabularies: tuple[Any, Any],
+        seed: int | None,
+        counter: EpochCounter,
+        length_multiple: int,
     ):
         super().__init__()
-        self._num_batches, self._epoch_batches, self._counter = num_batches, epoch_batches, counter
+        self._epoch_rows, self._num_batches = rows
+        self._source_end = vocabularies[0].end_id
+        self._target_begin, self._target_end = vocabularies[1].begin_id, vocabularies[1].end_id
+        self._seed, self._counter, self._length_multiple = seed, counter, length_multiple
         self._epoch, self._read = 0, 0
-        self._batch_at: Any = None  # a `BatchAt` within an epoch
+        self._pairs: Any = None  # of each batch, within an epoch
 
     def __len__(self) -> int:
         return self._num_batches
@@ -149,28 +161,45 @@ class ArrayBatches(keras.utils.PyDataset):
         if not 0 <= index < len(self):
             expected = f"be at least 0 and below the number of batches, {len(self)}"
             _checks.fail(type(self).__name__, "index", expected, index, error=IndexError)
-        if self._batch_at is None:
+        if self._pairs is None:
             self.on_epoch_begin()
         self._read = max(self._read, index + 1)
-        return self._batch_at(index)
+        return self._arrays(self._pairs[index])
 
     def __iter__(self) -> Iterator[Any]:
-        batch_at = self._epoch_batches(self._counter.count())
-        return map(batch_at, range(len(self)))
+        return map(self._arrays, self._pairs_of(self._counter.count()))
 
     as_numpy_iterator = __iter__
 
     def on_epoch_begin(self) -> None:
         self._epoch, self._read = self._counter.count(), 0
-        self._batch_at = self._epoch_batches(self._epoch)
+        self._pairs = self._pairs_of(self._epoch)
 
     def on_epoch_end(self) -> None:
         if self._read == 1 < len(self):
             self._counter.on_epoch_begin(self._epoch)
-        self._batch_at, self._read = None, 0
+        self._pairs, self._read = None, 0
+
+    def _pairs_of(self, epoch: int) -> list[IdPairs]:
+        ids, plan = self._epoch_rows(epoch)
+        return [[ids[i] for i in rows] for rows in plan.rows(self._seed, epoch)]
+
+    def _arrays(self, pairs: IdPairs) -> Any:
+        source = [[*source, self._source_end] for source, _ in pairs]
+        target_in = [[self._target_begin, *target] for _, target in pairs]
+        target_out = [[*target, self._target_end] for _, target in pairs]
+        return (self._padded(source), self._padded(target_in)), self._padded(target_out)
+
+    def _padded(self, rows: list[list[int]]) -> np.ndarray:
+        """The rows, `(B, T)`, padded with 0."""
+        length = -(-max(map(len, rows)) // self._length_multiple) * self._length_multiple
+        padded = np.zeros((len(rows), length), dtype="int32")
+        for padded_row, row in zip(padded, rows, strict=True):
+            padded_row[: len(row)] = row
+        return padded
 
 
-def as_dataset(batches: ArrayBatches) -> Dataset:
+def as_dataset(batches: PairBatches) -> Dataset:
     """The batches as `fit` takes them on this backend.
 
     On TensorFlow, Keras would read the shapes of a `PyDataset` from its first two batches, and fail
