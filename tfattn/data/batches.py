@@ -165,7 +165,7 @@ def token_batches(
         return BatchPlan.for_rows(ids, tokens_per_batch, length_multiple)
 
     rows = _same_rows(ids, make_plan(ids))
-    if redrawn:
+    if redrawn and shuffle_seed is not None:
         longest = tokens_per_batch // length_multiple * length_multiple
         longest = min(max_length or tokens_per_batch, longest)
         drawn = functools.partial(_drawn, sentences, ids, vocabularies, longest, shuffle_seed)

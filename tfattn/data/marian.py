@@ -64,7 +64,7 @@ class MarianVocabulary(BaseVocabulary):
     ):
         who = type(self).__name__
         sentencepiece = _optional.find("sentencepiece", "marian", who)
-        self._processor = sentencepiece_processor(sentencepiece, model)
+        self._processor = sentencepiece_processor(who, sentencepiece, model)
         self.words = tuple(_checks.strings(who, "words", words))
         if len(set(self.words)) != len(self.words):
             _checks.fail(who, "words", "hold no word twice", self.words[:9])
@@ -76,9 +76,6 @@ class MarianVocabulary(BaseVocabulary):
             _checks.positive_int(who, name, index)
             if index >= len(self.words) or special.count(index) > 1:
                 _checks.fail(who, name, f"be a distinct id below {len(self.words)}", index)
-        if self._processor is None:
-            received = model[:20] if isinstance(model, bytes) else model
-            _checks.fail(who, "model", "be a sentencepiece model, as bytes", received)
         numbered = enumerate(self.words)
         self._ids = {word: index for index, word in numbered if index not in special}
 
@@ -119,9 +116,10 @@ class MarianVocabulary(BaseVocabulary):
         return {"model": base64.b64decode(settings.pop("sentencepiece"), validate=True), **settings}
 
 
-def sentencepiece_processor(sentencepiece: ModuleType, model: Any) -> Any:
-    """sentencepiece's processor of a serialized model; None for anything else."""
+def sentencepiece_processor(who: str, sentencepiece: ModuleType, model: Any) -> Any:
+    """sentencepiece's processor of a serialized model."""
     if isinstance(model, bytes) and model:  # sentencepiece 0.1 crashes on empty bytes
         with contextlib.suppress(RuntimeError):
             return sentencepiece.SentencePieceProcessor(model_proto=model)
-    return None
+    received = model[:20] if isinstance(model, bytes) else model
+    return _checks.fail(who, "model", "be a sentencepiece model, as bytes", received)

@@ -58,16 +58,13 @@ class SubwordVocabulary(BaseVocabulary):
 
     def __init__(self, model: bytes, normalization: str | None = None):
         who = "SubwordVocabulary"
-        processor = sentencepiece_processor(_optional.find("sentencepiece", "text", who), model)
-        special_ids = ids = self.padding_id, self.unknown_id, self.begin_id, self.end_id
-        if processor is not None:
-            ids = processor.pad_id(), processor.unk_id(), processor.bos_id(), processor.eos_id()
-        if processor is None or ids != special_ids:
-            expected = (
-                f"be a sentencepiece model whose padding, unknown, begin and end are {special_ids}"
-            )
-            received = model[:20] if isinstance(model, bytes) else model
-            _checks.fail(who, "model", expected, received)
+        sentencepiece = _optional.find("sentencepiece", "text", who)
+        processor = sentencepiece_processor(who, sentencepiece, model)
+        special_ids = self.padding_id, self.unknown_id, self.begin_id, self.end_id
+        ids = processor.pad_id(), processor.unk_id(), processor.bos_id(), processor.eos_id()
+        if ids != special_ids:
+            expected = "be a sentencepiece model whose padding, unknown, begin and end are"
+            _checks.fail(who, "model", f"{expected} {special_ids}", ids)
         self._processor = processor
         self.normalization = checked_form(who, normalization)
         self.words = tuple(map(processor.id_to_piece, range(processor.get_piece_size())))

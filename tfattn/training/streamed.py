@@ -150,7 +150,7 @@ def _log_normalizer_and_grads(
     )
     results = []
     for blocks in passes:
-        grad_vectors, found = _pass_over_blocks(grad_vectors, sorted_inputs, *blocks, vectors)
+        grad_vectors, found = _pass_over_blocks(grad_vectors, sorted_inputs, vectors, *blocks)
         results.append(found)
     both = [_append_zeros(tf.concat(parts, 0), 1) for parts in zip(*results, strict=True)]
     places = tf.where(places < num_full * rows, places, places + (num_blocks - num_full) * rows)
@@ -161,11 +161,11 @@ def _log_normalizer_and_grads(
 def _pass_over_blocks(
     grad_vectors: tf.Tensor,
     inputs: list[tf.Tensor],
+    vectors: tf.Tensor,
     start: tf.Tensor | int,
     rows: tf.Tensor,
     num_blocks: tf.Tensor,
     max_blocks: tf.Tensor,
-    vectors: tf.Tensor,
 ) -> tuple[tf.Tensor, list[tf.Tensor]]:
     """`grad_vectors` after `num_blocks` blocks of `rows` tokens, and the results of each token.
 
