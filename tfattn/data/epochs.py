@@ -13,17 +13,7 @@ IdPairs = Sequence[Sequence[Sequence[int]]]  # (source, target), each a row of i
 
 
 class EpochCounter(keras.callbacks.Callback):
-    """Counts epochs for `token_batches`, also in a resumed run.
-
-        counter, backup = data.EpochCounter(), training.Backup("run.backup")
-        batches = data.token_batches(..., shuffle_seed=0, epoch_counter=counter)
-        model.fit(
-            batches,
-            initial_epoch=backup.epoch,
-            epochs=40,
-            shuffle=False,
-            callbacks=[counter, ..., backup],
-        )
+    """Counts epochs for `token_batches`, also in a resumed run: see `training.Backup`.
 
     Each pass over a dataset counts as one epoch. As a callback of `fit` the counter uses `fit`'s
     number of the epoch instead. A run that `training.Backup` resumes in its fifth epoch then has
@@ -58,18 +48,11 @@ class EpochCounter(keras.callbacks.Callback):
 
 
 class BatchPlan(NamedTuple):
-    """An assignment of pairs to batches.
+    """An assignment of pairs to batches. Rows of a group may be permuted."""
 
-    Attributes:
-        order: `(N,)`, the row numbers, longest row first.
-        groups: `(N,)`, the group of each row in `order`. Rows of a group, with equal padded
-            lengths on both sides, may be permuted.
-        starts: `(batches,)`, the index in `order` of each batch's first row.
-    """
-
-    order: Any
-    groups: Any
-    starts: Any
+    order: Any  # (N,), the row numbers
+    groups: Any  # (N,), of each row in `order`
+    starts: Any  # (batches,), the index in `order` of each batch's first row
 
     @classmethod
     def for_rows(
@@ -78,7 +61,7 @@ class BatchPlan(NamedTuple):
         tokens_per_batch: int,
         length_multiple: int,
     ) -> "BatchPlan":
-        """The plan for pairs of rows, without begin and end tokens, none of which is too long."""
+        """The longest rows first; a group has equal padded lengths on both sides."""
         # In multiples, including begin or end token.
         sizes = np.array([[len(source), len(target)] for source, target in pairs]).T
         lengths = sizes // length_multiple + 1  # (2, N)
@@ -114,10 +97,7 @@ class BatchPlan(NamedTuple):
         return self._replace(starts=np.array(starts))
 
     def rows(self, seed: int | None, epoch: int) -> list[np.ndarray]:
-        """The row numbers of each batch, in the order of the plan or shuffled for an epoch.
-
-        Shuffling permutes the rows within groups, and the batches.
-        """
+        """The row numbers of each batch, in the order of the plan, or shuffled for an epoch."""
         if seed is None:
             return np.split(self.order, self.starts[1:])
         generator = np.random.default_rng((seed, epoch))

@@ -25,12 +25,9 @@ _UNREADABLE = (
 
 
 def lock(filepath: str | os.PathLike[str]) -> filelock.BaseFileLock:
-    """Locks the file against other processes, until this process ends or has released each lock.
+    """Locks the file by a file next to it, until this process ends or has released each lock.
 
-    The lock is a permanent file next to the file; the system releases the lock of a dead process.
-
-    Raises:
-        filelock.Timeout: another process has locked it.
+    Raises `filelock.Timeout` if another process has locked it.
     """
     # A singleton per process, so that an interrupted `fit` does not block later calls.
     options: dict[str, Any] = {"thread_local": False, "is_singleton": True}

@@ -181,14 +181,11 @@ def _grad_logits(
     exponentials: Tensor,
     row_sum: Tensor,
     target: Tensor,
-    p_target: Tensor,
+    p_target: Tensor,  # the softmax at the target, (B, T)
     upstream: Tensor,
     smoothing: float,
 ) -> Tensor:
-    """(softmax − (1 − ε) · [target] − ε / V) · upstream, `(B, T, V)`.
-
-    `p_target` is the softmax at the target, `(B, T)`.
-    """
+    """(softmax − (1 − ε) · [target] − ε / V) · upstream, `(B, T, V)`."""
     vocabulary_size = ops.shape(exponentials)[-1]
     uniform = smoothing / ops.cast(vocabulary_size, "float32")
     # Division gives 0 where upstream is 0, even for NaN, and so needs no mask.
@@ -224,17 +221,13 @@ def streamable(logits: Tensor) -> LogitFactors | None:
 def checked_inputs(
     who: str, y_true: Any, y_pred: Any, sample_weight: Any, padding_id: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Ids as int32, logits, and the weight of each token: float32, 0 for padding.
-
-    A float id with a fraction raises, or in a graph becomes −1. `sample_weight` may have one number
-    per row.
-    """
+    """Ids as int32, logits, and the weight of each token: float32, 0 for padding."""
     y_true = _tensor(who, "y_true", y_true, "(B, T)")
     if "float" in keras.backend.standardize_dtype(y_true.dtype):
         try:
             _checks.whole(who, "y_true", np.asarray(y_true))
         except _checks.SYMBOLIC[keras.backend.backend()]:
-            y_true = ops.where(y_true == ops.round(y_true), y_true, -1)
+            y_true = ops.where(y_true == ops.round(y_true), y_true, -1)  # no id of a word
     y_true = ops.cast(y_true, "int32")
 
     y_pred = _tensor(who, "y_pred", y_pred, "(B, T, V)")

@@ -49,11 +49,8 @@ def array_of_first(array: np.ndarray | None, variable: keras.Variable) -> Any:
 def on_primary(who: str, make: Callable[[], Any]) -> Any:
     """Calls `make` in the first process and sends its result to all, as JSON if there are several.
 
-    Every process must call this.
-
-    Raises:
-        RuntimeError: `make` failed; all processes raise it, since the others would wait for the
-            first one forever. A single process raises the original error.
+    Every process must call this. If `make` fails, all of several processes raise a RuntimeError,
+    since the others would wait for the first one forever.
     """
     if count() == 1:
         return make()

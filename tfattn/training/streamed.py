@@ -32,16 +32,7 @@ def saves_time() -> bool:
 def weighted_loss(
     factors: LogitFactors, target: tf.Tensor, weights: tf.Tensor, smoothing: float
 ) -> tf.Tensor:
-    """Σ weights · loss, with the loss of `MaskedCrossentropy`.
-
-    Args:
-        factors: `LogitFactors` in float32, of logits `(..., V)`.
-        target: int32, `(...)`. An id outside the vocabulary has a loss of NaN and no gradient.
-        weights: float32, `(...)`. At weights of 0, target and token are ignored.
-        smoothing: ε in [0, 1).
-    Returns:
-        A scalar.
-    """
+    """Σ weights · loss of `MaskedCrossentropy`, from factors, target and weights of one shape."""
 
     @custom_gradient
     def weighted_sum(weights: tf.Tensor, *factors: tf.Tensor) -> tuple[tf.Tensor, Any]:
@@ -121,10 +112,8 @@ def _log_normalizer_and_grads(
     target: tf.Tensor,
     vectors: tf.Tensor,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
-    """log Σ exp(logits) and the target's logit, `(N,)`, and the gradients of the log-normalizer.
-
-    The gradients are of Σ grad_losses · log Σ exp(logits) with respect to the tokens, `(N, W)`, and
-    to the vectors, `(V, W)`. Tokens of weight 0 have zeros.
+    """log Σ exp(logits) and the target's logit, `(N,)`, zeros for tokens of weight 0; and the
+    gradients of Σ grad_losses · log Σ exp(logits), of tokens and of vectors.
     """
     # Tokens that count come first, in full blocks, the remainder in smaller blocks. All other
     # tokens come last, outside of any block.
@@ -167,10 +156,8 @@ def _pass_over_blocks(
     num_blocks: tf.Tensor,
     max_blocks: tf.Tensor,
 ) -> tuple[tf.Tensor, list[tf.Tensor]]:
-    """`grad_vectors` after `num_blocks` blocks of `rows` tokens, and the results of each token.
-
-    `inputs` are tokens, gradients of losses and targets; the first block begins at `start`. The
-    results have the size of `max_blocks` blocks.
+    """`grad_vectors` after `num_blocks` blocks of `rows` tokens from `start` on, and the results of
+    the tokens of `max_blocks` blocks. `inputs` are tokens, gradients of losses and targets.
     """
 
     def body(at: tf.Tensor, grad_vectors: tf.Tensor, *arrays: tf.TensorArray) -> tuple[Any, ...]:
