@@ -51,6 +51,17 @@ class TokenModel(CheckedCall, keras.Model):
         _checks.rank(who, argument, ids.shape, (2,), letters)
         return whole_ids(who, argument, ids)
 
+    def _keep_vocabularies(self, source: int, target: int | None, shared: bool) -> None:
+        """Keeps both sizes, by default one; a shared matrix needs one."""
+        who = type(self).__name__
+        target = source if target is None else target
+        self.source_vocabulary_size = _checks.positive_int(who, "source_vocabulary_size", source)
+        self.target_vocabulary_size = _checks.positive_int(who, "target_vocabulary_size", target)
+        self.share_embeddings = _checks.boolean(who, "share_embeddings", shared)
+        if shared and source != target:
+            expected = f"be `source_vocabulary_size`={source} where embeddings are shared"
+            _checks.fail(who, "target_vocabulary_size", expected, target)
+
     def _make_output(self, size: int, shared: bool) -> keras.layers.Dense | None:
         """The output projection; None if it shares the embedding's matrix."""
         return None if shared else keras.layers.Dense(size, dtype=self.dtype_policy, name="output")
@@ -151,17 +162,6 @@ class TokenModel(CheckedCall, keras.Model):
             self.build_for_any()
             if all(layer.built for layer in sublayers(self, recursive=True)):
                 self.optimizer.build(self.trainable_variables)
-
-
-def vocabulary_sizes(who: str, source: int, target: int | None, shared: bool) -> tuple[int, int]:
-    """Both sizes; the target's defaults to the source's. A shared matrix needs one size."""
-    source = _checks.positive_int(who, "source_vocabulary_size", source)
-    target = source if target is None else target
-    target = _checks.positive_int(who, "target_vocabulary_size", target)
-    if shared and source != target:
-        expected = f"be `source_vocabulary_size`={source} where embeddings are shared"
-        _checks.fail(who, "target_vocabulary_size", expected, target)
-    return source, target
 
 
 def initial_coverage(mask: Tensor) -> Tensor:

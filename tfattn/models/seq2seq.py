@@ -12,7 +12,7 @@ from tfattn.layers.recurrent.decoder import RecurrentDecoder
 from tfattn.layers.recurrent.encoder import RecurrentEncoder
 from tfattn.layers.recurrent.stack import cell_class, checked_cell, state_sizes, word_embedding
 from tfattn.layers.tokens import padding_mask
-from tfattn.models.base import TokenModel, initial_coverage, vocabulary_sizes
+from tfattn.models.base import TokenModel, initial_coverage
 
 
 @keras.saving.register_keras_serializable("tfattn")
@@ -78,10 +78,7 @@ class BahdanauSeq2Seq(TokenModel):
     ):
         super().__init__(**kwargs)
         who = "BahdanauSeq2Seq"
-        self.share_embeddings = _checks.boolean(who, "share_embeddings", share_embeddings)
-        self.source_vocabulary_size, self.target_vocabulary_size = vocabulary_sizes(
-            who, source_vocabulary_size, target_vocabulary_size, share_embeddings
-        )
+        self._keep_vocabularies(source_vocabulary_size, target_vocabulary_size, share_embeddings)
         self.width = _checks.positive_int(who, "width", width)
         self.units = _checks.positive_int(who, "units", units)
         self.num_layers = _checks.positive_int(who, "num_layers", num_layers)
@@ -137,7 +134,6 @@ class BahdanauSeq2Seq(TokenModel):
 
     def call(self, inputs: tuple[Tensor, Tensor], training: bool | None = None) -> Tensor:
         source, target = inputs
-        source = self._given_ids("source", source, "(B, S)")
         memory, states = self.encoder(source, return_state=True, training=training)
         x = self.decoder(
             target,

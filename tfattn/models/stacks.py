@@ -94,12 +94,9 @@ class _Stack(CheckedCall, keras.layers.Layer):
         if block is None:
             defaults = {"num_heads": 8, "hidden_dim": 2048, "dropout": 0.1}
             own = {name: value for name, value in given.items() if value is not None}
-            given = {**defaults, **own}
-            _checks.positive_int(who, "num_heads", given["num_heads"])
-            _checks.divides(who, "num_heads", given["num_heads"], "width", self.width)
-            _checks.positive_int(who, "hidden_dim", given["hidden_dim"])
-            _checks.probability(who, "dropout", given["dropout"])
-            return self._block_class(**given, name="block")
+            template = self._block_class(**{**defaults, **own}, name="block")
+            _checks.divides(who, "num_heads", template.num_heads, "width", self.width)
+            return template
         if not isinstance(block, TransformerBlock):
             expected = "be a block, such as tfattn.TransformerEncoderBlock(8, 2048), or None"
             _checks.fail(who, "block", expected, block)

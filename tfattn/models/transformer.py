@@ -10,7 +10,7 @@ from tfattn._types import Shape
 from tfattn.layers.configs import LayerTemplate, checked_layer
 from tfattn.layers.tokens import padding_mask
 from tfattn.layers.transformer.block import TransformerBlock
-from tfattn.models.base import TokenModel, initial_coverage, vocabulary_sizes
+from tfattn.models.base import TokenModel, initial_coverage
 from tfattn.models.stacks import TransformerDecoder, TransformerEncoder, token_embedding
 
 
@@ -80,10 +80,7 @@ class Transformer(TokenModel):
     ):
         super().__init__(**kwargs)
         who = "Transformer"
-        self.share_embeddings = _checks.boolean(who, "share_embeddings", share_embeddings)
-        self.source_vocabulary_size, self.target_vocabulary_size = vocabulary_sizes(
-            who, source_vocabulary_size, target_vocabulary_size, share_embeddings
-        )
+        self._keep_vocabularies(source_vocabulary_size, target_vocabulary_size, share_embeddings)
         self.width = _checks.positive_int(who, "width", width)
         self._positions = LayerTemplate(checked_layer(who, "positions", positions))
         self.seed = _checks.seed(who, seed)
@@ -166,7 +163,7 @@ class Transformer(TokenModel):
             ValueError: `max_length` is not a positive int, exceeds the learned positions, or is
                 missing with `coverage`.
         """
-        if _checks.boolean("Transformer", "coverage", coverage):
+        if _checks.boolean("Transformer", "coverage", coverage) or max_length is not None:
             _checks.positive_int("Transformer", "max_length", max_length)
         self.build_for_any()
         source = self._given_ids("source", source, "(B, S)")
@@ -174,7 +171,6 @@ class Transformer(TokenModel):
         memory = self.encoder(source, training=False)
         if max_length is None:
             return {"memory": memory, "memory_mask": mask}
-        _checks.positive_int("Transformer", "max_length", max_length)
         caches = self.decoder.new_caches(memory, mask, max_length)
         state = {"caches": caches, "memory_mask": mask}
         return {**state, "coverage": initial_coverage(mask)} if coverage else state
