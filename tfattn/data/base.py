@@ -3,6 +3,7 @@
 import abc
 import contextlib
 import os
+import pathlib
 import unicodedata
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
@@ -138,13 +139,16 @@ class BaseVocabulary(abc.ABC):
             _checks.fail(who, "path", expected, os.fspath(path))
 
 
-def read(who: str, path: str | os.PathLike[str]) -> bytes:
-    """The content of an existing file."""
-    path = _checks.path(who, "path", path)
+def existing(who: str, argument: str, path: str | os.PathLike[str]) -> str:
+    """The path of an existing file."""
+    path = _checks.path(who, argument, path)
     if not os.path.isfile(path):
-        _checks.fail(who, "path", "name an existing file", path, error=FileNotFoundError)
-    with open(path, "rb") as file:
-        return file.read()
+        _checks.fail(who, argument, "name an existing file", path, error=FileNotFoundError)
+    return path
+
+
+def read(who: str, path: str | os.PathLike[str]) -> bytes:
+    return pathlib.Path(existing(who, "path", path)).read_bytes()
 
 
 def checked_form(who: str, normalization: str | None) -> str | None:

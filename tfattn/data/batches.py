@@ -7,15 +7,7 @@ from typing import Any
 import numpy as np
 
 from tfattn import _checks
-from tfattn.data.epochs import (
-    BatchPlan,
-    Dataset,
-    EpochCounter,
-    IdPairs,
-    PairBatches,
-    Rows,
-    as_dataset,
-)
+from tfattn.data.epochs import BatchPlan, Dataset, EpochCounter, IdPairs, PairBatches, Rows
 from tfattn.data.subword_dropout import SubwordDropout
 
 Vocabularies = tuple[Any, Any]
@@ -89,7 +81,7 @@ def translation_batches(
     _, ids = _encode(who, pairs, vocabularies, max_length)
     rows = _same_rows(ids, BatchPlan.in_order(len(ids), batch_size))
     batches = PairBatches(rows, vocabularies, shuffle_seed, EpochCounter(), length_multiple)
-    return as_dataset(batches)
+    return batches.for_fit()
 
 
 def token_batches(
@@ -171,7 +163,7 @@ def token_batches(
         drawn = functools.partial(_drawn, sentences, ids, vocabularies, longest, shuffle_seed)
         rows = _rows_with_dropout(ids, drawn, make_plan)
     counter = epoch_counter or EpochCounter()
-    return as_dataset(PairBatches(rows, vocabularies, shuffle_seed, counter, length_multiple))
+    return PairBatches(rows, vocabularies, shuffle_seed, counter, length_multiple).for_fit()
 
 
 def _encode(

@@ -178,19 +178,18 @@ class PairBatches(keras.utils.PyDataset):
             padded_row[: len(row)] = row
         return padded
 
+    def for_fit(self) -> Dataset:
+        """The batches as `fit` takes them on this backend.
 
-def as_dataset(batches: PairBatches) -> Dataset:
-    """The batches as `fit` takes them on this backend.
+        On TensorFlow, Keras would read the shapes of a `PyDataset` from its first two batches, and
+        fail on a batch of another length.
+        """
+        if keras.backend.backend() != "tensorflow":
+            return self
+        import tensorflow as tf
 
-    On TensorFlow, Keras would read the shapes of a `PyDataset` from its first two batches, and fail
-    on a batch of another length.
-    """
-    if keras.backend.backend() != "tensorflow":
-        return batches
-    import tensorflow as tf
-
-    rows = tf.TensorSpec((None, None), tf.int32)
-    signature = ((rows, rows), rows)
-    dataset = tf.data.Dataset.from_generator(batches.__iter__, output_signature=signature)
-    dataset = dataset.apply(tf.data.experimental.assert_cardinality(len(batches)))
-    return dataset.prefetch(tf.data.AUTOTUNE)
+        rows = tf.TensorSpec((None, None), tf.int32)
+        signature = ((rows, rows), rows)
+        dataset = tf.data.Dataset.from_generator(self.__iter__, output_signature=signature)
+        dataset = dataset.apply(tf.data.experimental.assert_cardinality(len(self)))
+        return dataset.prefetch(tf.data.AUTOTUNE)

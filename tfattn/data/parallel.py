@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import BinaryIO, NoReturn, cast
 
 from tfattn import _checks
+from tfattn.data.base import existing
 
 _GZIP_MAGIC = b"\x1f\x8b"
 
@@ -53,9 +54,7 @@ def read_parallel(
 
 def _read_lines(argument: str, path: str | os.PathLike[str]) -> list[str]:
     who = "read_parallel"
-    path = _checks.path(who, argument, path)
-    if not os.path.isfile(path):
-        _checks.fail(who, argument, "name an existing file", path, error=FileNotFoundError)
+    path = existing(who, argument, path)
 
     def fail(expected: str) -> NoReturn:
         _checks.fail(who, argument, expected, path)

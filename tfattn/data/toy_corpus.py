@@ -9,24 +9,15 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from tfattn import _checks
+from tfattn.data import toy_lexicon as lexicon
 from tfattn.data.toy_grammar import DETERMINERS, NounPhrase, Sentence, english, french
-from tfattn.data.toy_lexicon import (
-    ADJECTIVES,
-    COPULA,
-    INTRANSITIVE_VERBS,
-    NOUNS,
-    PREPOSITIONS,
-    PRONOUNS,
-    TRANSITIVE_VERBS,
-    Adjective,
-    Noun,
-    Pronoun,
-)
 
-_LIVING = tuple(noun for noun in NOUNS if noun.kind in ("person", "animal"))
-_PLACES = tuple(noun for noun in NOUNS if noun.kind == "place")
+_LIVING = tuple(noun for noun in lexicon.NOUNS if noun.kind in ("person", "animal"))
+_PLACES = tuple(noun for noun in lexicon.NOUNS if noun.kind == "place")
 # "i", "you" and "we" hide the gender that a French adjective needs.
-_PREDICATE_PRONOUNS = tuple(word for word in PRONOUNS if word.english in ("he", "she", "they"))
+_PREDICATE_PRONOUNS = tuple(
+    word for word in lexicon.PRONOUNS if word.english in ("he", "she", "they")
+)
 
 _GRAMMAR_SIZE = 205_496_890  # the number of sentences that `_draw_sentence` can draw
 
@@ -116,28 +107,30 @@ def _draw_sentence(generator: random.Random) -> Sentence:
     shape = generator.random()
     if shape < 0.15:
         subject = _draw_subject(generator, _PREDICATE_PRONOUNS)
-        kind = "person" if isinstance(subject, Pronoun) else subject.noun.kind
-        predicates = [word for word in ADJECTIVES if kind in word.kinds]
+        kind = "person" if isinstance(subject, lexicon.Pronoun) else subject.noun.kind
+        predicates = [word for word in lexicon.ADJECTIVES if kind in word.kinds]
         adjective = _pick(predicates, generator)
-        return Sentence(subject, COPULA, negated, adjective)
-    subject = _draw_subject(generator, PRONOUNS)
+        return Sentence(subject, lexicon.COPULA, negated, adjective)
+    subject = _draw_subject(generator, lexicon.PRONOUNS)
     if shape < 0.75:
-        verb = _pick(TRANSITIVE_VERBS, generator)
-        return Sentence(subject, verb, negated, _draw_phrase(generator, NOUNS))
-    verb = _pick(INTRANSITIVE_VERBS, generator)
+        verb = _pick(lexicon.TRANSITIVE_VERBS, generator)
+        return Sentence(subject, verb, negated, _draw_phrase(generator, lexicon.NOUNS))
+    verb = _pick(lexicon.INTRANSITIVE_VERBS, generator)
     if shape < 0.8:
         return Sentence(subject, verb, negated)
     place = _draw_phrase(generator, _PLACES)
-    return Sentence(subject, verb, negated, place, _pick(PREPOSITIONS, generator))
+    return Sentence(subject, verb, negated, place, _pick(lexicon.PREPOSITIONS, generator))
 
 
-def _draw_subject(generator: random.Random, pronouns: Sequence[Pronoun]) -> NounPhrase | Pronoun:
+def _draw_subject(
+    generator: random.Random, pronouns: Sequence[lexicon.Pronoun]
+) -> NounPhrase | lexicon.Pronoun:
     if generator.random() < 0.3:
         return _pick(pronouns, generator)
     return _draw_phrase(generator, _LIVING)
 
 
-def _draw_phrase(generator: random.Random, nouns: Sequence[Noun]) -> NounPhrase:
+def _draw_phrase(generator: random.Random, nouns: Sequence[lexicon.Noun]) -> NounPhrase:
     noun = _pick(nouns, generator)
     before = _pick(_adjectives(noun.kind, True), generator)
     after = _pick(_adjectives(noun.kind, False), generator)
@@ -150,8 +143,8 @@ def _draw_phrase(generator: random.Random, nouns: Sequence[Noun]) -> NounPhrase:
     )
 
 
-def _adjectives(kind: str, precedes: bool) -> list[Adjective]:
-    return [word for word in ADJECTIVES if kind in word.kinds and word.precedes == precedes]
+def _adjectives(kind: str, precedes: bool) -> list[lexicon.Adjective]:
+    return [word for word in lexicon.ADJECTIVES if kind in word.kinds and word.precedes == precedes]
 
 
 def _linked_groups(pairs: Sequence[tuple[str, str]]) -> list[list[int]]:
