@@ -35,13 +35,11 @@ class CallbackGroup(keras.callbacks.Callback):
 
     def set_params(self, params: dict[str, Any]) -> None:
         super().set_params(params)
-        for callback in self.callbacks:
-            callback.set_params(params)
+        self._run("set_params", params)
 
     def set_model(self, model: keras.Model) -> None:
         super().set_model(model)
-        for callback in self.callbacks:
-            callback.set_model(model)
+        self._run("set_model", model)
 
     def on_train_begin(self, logs: Logs = None) -> None:
         self._run("on_train_begin", logs)
@@ -149,5 +147,4 @@ class FirstProcess(CallbackGroup):
             expected = "have only the weights of its config, without LoRA or quantization"
             _checks.fail(_WHO, "model", expected, model.name)
         self._copy.history = model.history
-        for callback in self.callbacks:
-            callback.set_model(self._copy)
+        CallbackGroup._run(self, "set_model", self._copy)

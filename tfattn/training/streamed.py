@@ -117,11 +117,9 @@ def _log_normalizer_and_grads(
     """
     # Tokens that count come first, in full blocks, the remainder in smaller blocks. All other
     # tokens come last, outside of any block.
-    running_count = tf.cumsum(tf.cast(is_counted, tf.int32))  # (N,)
+    order = tf.argsort(tf.cast(is_counted, tf.int32), direction="DESCENDING", stable=True)
+    places = tf.argsort(order)
     num_counted = tf.reduce_sum(tf.cast(is_counted, tf.int32))
-    indices = tf.range(tf.shape(is_counted)[0])
-    places = tf.where(is_counted, running_count - 1, num_counted + indices - running_count)
-    order = tf.scatter_nd(places[:, None], indices, tf.shape(indices))
 
     length = tf.shape(target)[0]
     num_blocks, rows = _block_sizes(length, vectors.shape[0])
