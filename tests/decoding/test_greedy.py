@@ -22,7 +22,8 @@ from tests.helpers.tensors import (
     tf,
 )
 from tfattn import decoding, rules
-from tfattn.decoding import compiling, translation
+from tfattn.decoding import compiling
+from tfattn.decoding.translate import encoded
 
 pytestmark = pytest.mark.usefixtures("dense_path")
 
@@ -265,6 +266,74 @@ def test_search_once_compiled_reads_variables_as_they_are_now():
             assert numpy(tfattn.GreedySearch()(step, (), 2, 2)).tolist() == [[token] * 2] * 2
 
 
+class Chosen(keras.layers.Layer):
+    """Writes a token that is no variable, as an attribute, in a list, and of a layer of its own."""
+
+    def __init__(self, inner=None):
+        super().__init__()
+        self.k, self.ks, self.inner, self.built = 4, [0], inner, True
+        self.traces = 0
+
+    def step(self, tokens, position, state):
+        self.traces += 1
+        inner = [] if self.inner is None else [self.inner.k, *self.inner.ks]
+        token = sum([self.k, *self.ks, *inner])
+        return ops.one_hot(ops.full_like(tokens[:, 0], token), 23), state
+
+    encode = step
+
+
+@pytest.mark.slow
+@needs_compiling
+@pytest.mark.parametrize("search", ["greedy", "stream"])
+def test_search_sees_python_state_that_changes_on_a_model(search):
+    model, alone = Chosen(Chosen()), Chosen()
+    ensemble = decoding.Ensemble([alone])
+    steps = [
+        (model.step, ()),
+        (lambda *arguments: model.step(*arguments), ()),
+        (ensemble.step, {"models": ((),)}),
+    ]
+    for change in (lambda each: None, change_k, lambda each: each.ks.append(2), change_k):
+        for each in (model, model.inner, alone):
+            change(each)
+            for step, state in steps:
+                token = sum([alone.k, *alone.ks])
+                if state == ():
+                    token = sum([model.k, *model.ks, model.inner.k, *model.inner.ks])
+                assert numpy(PLAIN[search](step, state, 1, 2)).tolist() == [[token] * 2]
+
+
+def change_k(each):
+    each.k += 1
+
+
+@pytest.mark.slow
+@needs_compiling
+def test_search_of_a_model_that_trains_in_between_is_no_new_trace():
+    model = Trained()
+    model.compile("sgd", "mse")
+    traces = []
+    for _ in range(4):
+        tfattn.GreedySearch()(model.step, (), 1, 2)
+        traces.append(model.traces)
+        model.fit(np.ones((2, 3)), np.ones((2, 1)), verbose=0)
+        model.predict(np.ones((2, 3)), verbose=0)
+    assert traces == [CALLS_A_TRACE] * 4
+
+
+class Trained(keras.Sequential):
+    """A model of layers that Keras lists, whose step counts its traces."""
+
+    def __init__(self):
+        super().__init__([keras.layers.Input((3,)), keras.layers.Dense(1)])
+        self.traces = 0
+
+    def step(self, tokens, position, state):
+        self.traces += 1
+        return self(ops.ones_like(tokens[:, :1], "float32") * ops.ones((1, 3))) * ops.ones(V), state
+
+
 @eagerly()
 def test_search_of_two_owners_of_one_method_is_not_shared():
     owners = [Best(5), Best(7)]
@@ -308,7 +377,7 @@ def test_search_of_unknown_shapes_works_in_a_function_and_its_export(tmp_path):
 @pytest.mark.skipif(BACKEND != "torch", reason="about what PyTorch keeps for gradients")
 def test_search_on_pytorch_keeps_nothing_for_gradients():
     ids, model = np.array([[2, 4, 5, 0]]), transformer()
-    state = translation.encoded(model, ids, 5)
+    state = encoded(model, ids, 5)
     _, after = tfattn.GreedySearch()(model.step, state, 1, 5, return_state=True)
     leaves = [x for x in keras.tree.flatten((state, after)) if ops.is_tensor(x)]
     assert len(leaves) > 4 and not any(x.requires_grad for x in leaves)

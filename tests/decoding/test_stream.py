@@ -23,7 +23,8 @@ from tests.helpers.searches import (
 )
 from tests.helpers.tensors import CALLS_A_TRACE, needs_compiling
 from tfattn import data, decoding, rules
-from tfattn.decoding.run import Run
+from tfattn.decoding import search as search_module
+from tfattn.decoding.translate import _pieces
 
 pytestmark = pytest.mark.usefixtures("dense_path")
 
@@ -49,8 +50,8 @@ def test_stream_gives_a_token_before_the_next_is_computed(monkeypatch):
     def step(tokens, position, state):
         return ops.one_hot(ops.take(tokens, position, axis=1) + 1, 23), state
 
-    original, calls = Run._advanced, []
-    monkeypatch.setattr(Run, "_advanced", lambda *a: calls.append(1) or original(*a))
+    original, calls = search_module.compiled, []
+    monkeypatch.setattr(search_module, "compiled", lambda *a: calls.append(1) or original(*a))
     found = decoding.GreedySearch().stream(step, (), 11, begin_id=3, end_id=22, steps=1)
     for number, token in enumerate(found):
         assert token == 4 + number and len(calls) == number + 1
@@ -68,13 +69,13 @@ def test_stream_of_beams_gives_what_all_of_them_begin_with(monkeypatch):
         table[0, position, :, 4, 4] = table[0, position, :, 5, 5] = 0.0
     table[0, 6, :, 4, END], table[0, 6, :, 5, [END, 6]] = 0.0, np.log(0.5)
     table[0, 7:, :, :, END] = 0.0
-    original, looks = Run._final_prefix, []
+    original, looks = decoding.Search._final_prefix, []
 
-    def look(run, progress):
-        looks.append(original(run, progress))
+    def look(*arguments):
+        looks.append(original(*arguments))
         return looks[-1]
 
-    monkeypatch.setattr(Run, "_final_prefix", look)
+    monkeypatch.setattr(decoding.Search, "_final_prefix", look)
     search = decoding.BeamSearch(num_beams=2, length_penalty=0.0)
     assert list(search.stream(trigram, table, 11, steps=1, **IDS)) == [
         *[3, 4, 4, 4, 4, 4],
@@ -116,9 +117,9 @@ def test_translate_stream_gives_no_half_characters():
         def decode(self, ids):
             return bytes(int(i) for i in ids if i > 3).decode("utf-8", errors="replace")
 
-    pieces = list(decoding.streaming._pieces(iter([*"a猫b".encode(), 3]), Bytes()))
+    pieces = list(_pieces(iter([*"a猫b".encode(), 3]), Bytes()))
     assert pieces == ["a", "猫", "b"]
-    cut = list(decoding.streaming._pieces(iter([*"a猫".encode()[:-1], 3]), Bytes()))
+    cut = list(_pieces(iter([*"a猫".encode()[:-1], 3]), Bytes()))
     assert "".join(cut) == "a\N{REPLACEMENT CHARACTER}"
 
 
@@ -129,7 +130,7 @@ def test_translate_stream_holds_back_what_later_subwords_may_change(tmp_path):
     words = ["<pad>", "</s>", "<unk>", "▁i", "▁'", "v", "e", "▁seen", "▁.", "<bos>"]
     vocabulary = data.MarianVocabulary(pieces, words, 2, 9, 1, clean_up=True)
     ids = [3, 4, 5, 6, 7, 8, 1]
-    found = list(decoding.streaming._pieces(iter(ids), vocabulary))
+    found = list(_pieces(iter(ids), vocabulary))
     assert "".join(found) == vocabulary.decode(ids) == "i've seen." and len(found) > 2
 
 
@@ -147,7 +148,7 @@ def pieces_of(words, join):
     vocabulary = tfattn.data.Vocabulary(sorted(set(words)), Joined(join))
     ids = vocabulary.encode(" ".join(words))
     assert len(ids) == len(words)
-    return list(decoding.streaming._pieces(iter([*ids, vocabulary.end_id]), vocabulary))
+    return list(_pieces(iter([*ids, vocabulary.end_id]), vocabulary))
 
 
 def test_translate_stream_joins_words_as_the_tokenizer_does():

@@ -23,7 +23,7 @@ from tests.helpers.searches import (
 )
 from tests.helpers.tensors import BACKEND, CALLS_A_TRACE, needs_compiling
 from tfattn import data, decoding, rules
-from tfattn.decoding import translation
+from tfattn.decoding.translate import unknown_words
 
 pytestmark = pytest.mark.usefixtures("dense_path")
 
@@ -130,7 +130,7 @@ def test_unknown_words_are_those_of_the_vocabularys_own_tokenizer():
         (data.Vocabulary(["Ann", "&apos;s"], data.Moses("en")), "Ann's hat", ["hat"]),
     ):
         ids = vocabulary.encode(sentence)
-        assert translation.unknown_words(vocabulary, sentence, ids) == unknown
+        assert unknown_words(vocabulary, sentence, ids) == unknown
 
 
 class Ended(decoding.Search):

@@ -9,7 +9,7 @@ import numpy as np
 
 from tfattn import _checks, _optional, data
 from tfattn.convert import folders
-from tfattn.decoding.translation import encoded_rows, limits
+from tfattn.decoding.translate import encoded_rows, limits
 
 
 class CTranslate2:

@@ -36,12 +36,16 @@ from tfattn.decoding import rules
 from tfattn.decoding.beams import BeamSearch, Hypotheses
 from tfattn.decoding.ensemble import Ensemble
 from tfattn.decoding.greedy import GreedySearch
-from tfattn.decoding.likelihood import log_probabilities
 from tfattn.decoding.pooled import PooledBeamSearch
 from tfattn.decoding.sampling import Sampling
 from tfattn.decoding.search import Search
-from tfattn.decoding.streaming import translate_stream
-from tfattn.decoding.translation import ScoredText, translate, translate_n_best
+from tfattn.decoding.translate import (
+    ScoredText,
+    log_probabilities,
+    translate,
+    translate_n_best,
+    translate_stream,
+)
 
 __all__ = [
     "BeamSearch",

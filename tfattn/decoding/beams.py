@@ -10,10 +10,9 @@ from keras import ops
 from tfattn import _checks
 from tfattn._types import Step, Tensor
 from tfattn.decoding.best import best_tokens, top_k
+from tfattn.decoding.loop import SearchState, take_rows
 from tfattn.decoding.rules.base import Rule
 from tfattn.decoding.search import Search
-from tfattn.decoding.search_state import SearchState
-from tfattn.decoding.state import take_rows
 
 NO_SCORE = float("-inf")  # marks a beam or a hypothesis that does not exist
 
@@ -35,7 +34,7 @@ class Hypotheses(NamedTuple):
 
 
 class RankedSearch(Search):
-    """A search with beams, which returns `Hypotheses`."""
+    """A search with beams, which returns `Hypotheses`; it sums scores in `extra["sums"]`."""
 
     uses_log_probs = True
     tensors = ("length_penalty",)
@@ -72,6 +71,21 @@ class RankedSearch(Search):
         tokens = ops.reshape(results["tokens"], (*shape, length))
         scores = ops.reshape(results["scores"], shape)
         return Hypotheses(tokens, scores, results.get("state"))
+
+    def alive(self, found: SearchState) -> Tensor:
+        return found.extra["sums"] > NO_SCORE
+
+    def _token_of(self, tokens: Tensor, sums: Tensor) -> Tensor:
+        """`tokens` with padding for beams that do not exist, whose ids may be too high."""
+        return ops.where(sums == NO_SCORE, self.padding_id, tokens)
+
+
+def best_candidates(scores: Tensor, width: int, k: int) -> Tensor:
+    """Indices `(B, k)` of each sentence's best candidates, among those `(R, C)` of all rows."""
+    count = width * scores.shape[1]  # candidates of a sentence
+    chosen = ops.cast(top_k(ops.reshape(scores, (-1, count)), k)[1], "int32")
+    sentences = ops.arange(ops.shape(chosen)[0], dtype="int32")[:, None]
+    return chosen + sentences * count
 
 
 @keras.saving.register_keras_serializable("tfattn")
@@ -136,7 +150,8 @@ class BeamSearch(RankedSearch):
             _checks.fail(who, "num_results", f"be at most `num_beams`={num_beams}", num_results)
 
     def start(self, batch_size: int | Tensor, length: int) -> dict[str, Tensor]:
-        return {name: ops.zeros((batch_size,), "float32") for name in ("sums", "lengths")}
+        zeros = ops.zeros((batch_size,), "float32")
+        return {"sums": zeros, "lengths": zeros}
 
     def choose(
         self, logits: Tensor, position: Tensor, found: SearchState, width: int
@@ -145,37 +160,30 @@ class BeamSearch(RankedSearch):
         gains, tokens = best_tokens(ops.cast(logits, "float32"), self.width)  # (R, K)
         sums = found.extra["sums"][:, None] + _keep_ended(gains, found.ended)
         lengths = found.extra["lengths"] + ops.cast(ops.logical_not(found.ended), "float32")
-        scores = self._candidate_scores(tokens, sums, lengths, position, found)
-        count = width * self.width  # candidates of a sentence
-        chosen = top_k(ops.reshape(scores, (-1, count)), self.width)[1]
-        chosen = ops.cast(chosen, "int32")  # (B, K)
-        sentences = ops.arange(ops.shape(chosen)[0], dtype="int32")[:, None]
-        indices = ops.reshape(chosen + sentences * count, (-1,))  # (B·K,)
-        rows = indices // self.width
-        sums, tokens = (ops.take(ops.reshape(each, (-1,)), indices) for each in (sums, tokens))
-        # The token of a beam that does not exist may lie outside of the vocabulary.
-        tokens = ops.where(sums == NO_SCORE, self.padding_id, tokens)
-        return tokens, rows, {"sums": sums, "lengths": take_rows(lengths, rows)}
-
-    @property
-    def _has_score_at_end(self) -> bool:
-        return any(rule.state_key is not None for rule in self.rules)
-
-    def _candidate_scores(
-        self, tokens: Tensor, sums: Tensor, lengths: Tensor, position: Tensor, found: SearchState
-    ) -> Tensor:
-        """Scores `(R, K)` by which candidates are ranked."""
-        scores = sums / ops.power(lengths[:, None], self.length_penalty)
-        if not self._has_score_at_end:
-            return scores
         ends = ops.logical_or(found.ended, position + 1 >= found.limits)[:, None]
         ends = ops.logical_or(ends, tokens == self.end_id)
-        return scores + ops.where(ends, found.rule_state.at_end[:, None], 0.0)
+        at_end = found.at_end[:, None] if ops.is_tensor(found.at_end) else ()
+        scores = self._scores(sums, lengths[:, None], ends, at_end)
+        indices = ops.reshape(best_candidates(scores, width, self.width), (-1,))  # (B·K,)
+        sums, tokens = (ops.take(ops.reshape(each, (-1,)), indices) for each in (sums, tokens))
+        rows = indices // self.width
+        extra = {"sums": sums, "lengths": take_rows(lengths, rows)}
+        return self._token_of(tokens, sums), rows, extra
+
+    def _scores(self, sums: Tensor, lengths: Tensor, has_ended: Tensor, at_end: Any) -> Tensor:
+        """Sums as scores, with what rules add to those of hypotheses that have ended."""
+        scores = sums / ops.power(lengths, self.length_penalty)
+        return scores + ops.where(has_ended, at_end, 0.0) if ops.is_tensor(at_end) else scores
 
     def done(self, found: SearchState) -> Tensor:
         sums, ended, limits, scores = (
             ops.reshape(tensor, (-1, self.width))  # (B, K)
-            for tensor in (found.extra["sums"], found.ended, found.limits, self.scores(found))
+            for tensor in (
+                found.extra["sums"],
+                found.ended,
+                found.limits,
+                self._present_scores(found),
+            )
         )
         still_open = ops.logical_and(ops.logical_not(ended), sums > NO_SCORE)
         none_open = ops.logical_not(ops.any(still_open, axis=1))
@@ -189,18 +197,12 @@ class BeamSearch(RankedSearch):
         done = ops.logical_or(best_open < results[:, -1], none_open)  # (B,)
         return ops.repeat(done, self.width)
 
-    def scores(self, found: SearchState) -> Tensor:
-        """Scores `(R,)` of the hypotheses at their present lengths."""
-        scores = found.extra["sums"] / ops.power(found.extra["lengths"], self.length_penalty)
-        if not self._has_score_at_end:
-            return scores
-        return scores + ops.where(found.ended, found.rule_state.at_end, 0.0)
+    def _present_scores(self, found: SearchState) -> Tensor:
+        sums, lengths = found.extra["sums"], found.extra["lengths"]
+        return self._scores(sums, lengths, found.ended, found.at_end)
 
     def stuck(self, found: SearchState) -> Tensor:
         return ops.all(ops.reshape(found.extra["sums"], (-1, self.width)) == NO_SCORE, axis=1)
-
-    def alive(self, found: SearchState) -> Tensor:
-        return found.extra["sums"] > NO_SCORE
 
     def results(self, found: SearchState) -> tuple[dict[str, Any], Tensor]:
         batch = ops.shape(found.tokens)[0] // self.width
@@ -208,7 +210,7 @@ class BeamSearch(RankedSearch):
         # The beams of a sentence are sorted by score.
         best = ops.arange(self.num_results, dtype="int32")
         rows = ops.reshape(first[:, None] + best, (-1,))  # (B·N,)
-        scores = take_rows(self.scores(found), rows)
+        scores = take_rows(self._present_scores(found), rows)
         tokens = take_rows(found.tokens, rows)
         tokens = ops.where((scores == NO_SCORE)[:, None], self.padding_id, tokens)
         return {"tokens": tokens[:, 1:], "scores": scores}, rows

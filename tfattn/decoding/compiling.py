@@ -1,17 +1,19 @@
 """One compiled loop for each step function, kept as long as the step's owner lives."""
 
+import dataclasses
 import functools
 import weakref
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any, NamedTuple
 
 import keras
+import numpy as np
 
 from tfattn import _checks
 from tfattn._types import Step, Tensor
 
 # Keys are ids of step owners, since not every owner is hashable. An entry is freed with its owner.
-_compiled: dict[int, dict[Hashable, Callable[..., Any]]] = {}
+_compiled: dict[int, dict[Hashable, tuple["_Run", Callable[..., Any]]]] = {}
 
 
 def compiled(
@@ -20,34 +22,104 @@ def compiled(
     """`function` of (step, settings, *tensors) with this step and these settings, compiled: a
     function of the tensors, freed with the step or its owner.
 
-    It is traced once for each of their shapes; on JAX twice, if the step belongs to no object with
-    `variables`. PyTorch runs it eagerly, without gradients.
+    It is traced once for each of their shapes, and anew once the Python state of the owner has
+    changed; on JAX twice, if the step belongs to no object with `variables`. PyTorch runs it
+    eagerly, without gradients.
     """
     owner = getattr(step, "__self__", step)
+    backend = keras.backend.backend()
+    if backend == "torch":
+        return without_gradients(functools.partial(function, step, settings))
     if id(owner) not in _compiled:
         weakref.finalize(owner, _compiled.pop, id(owner), None)
     of_owner = _compiled.setdefault(id(owner), {})
-    # LoRA and quantization replace the owner's weights: a function compiled before lacks the new
-    # ones.
-    num_variables = len(getattr(owner, "variables", ()))
-    key = function, getattr(step, "__name__", None), settings, num_variables, jit_compile
-    if key not in of_owner:
-        # A strong reference would keep the owner alive in the table forever.
-        is_method = hasattr(step, "__self__")
-        run = _Run(function, (weakref.WeakMethod if is_method else weakref.ref)(step), settings)
-        backend = keras.backend.backend()
+    key = function, getattr(step, "__name__", None), settings, jit_compile
+    if key not in of_owner or of_owner[key][0].python_state != _python_state(step):
+        run = _Run(function, step, settings)
         if backend == "tensorflow":
             import tensorflow as tf
 
             # The loop needs no AutoGraph, which keeps the step's owner alive after a failure.
-            of_owner[key] = tf.function(
-                run, autograph=False, reduce_retracing=True, jit_compile=jit_compile or None
+            of_owner[key] = (
+                run,
+                tf.function(
+                    run, autograph=False, reduce_retracing=True, jit_compile=jit_compile or None
+                ),
             )
-        elif backend == "jax":
-            of_owner[key] = _compiled_by_jax(run)
         else:
-            of_owner[key] = without_gradients(run)
-    return of_owner[key]
+            of_owner[key] = run, _compiled_by_jax(run)
+    return of_owner[key][1]
+
+
+def _python_state(step: Step) -> list[Any]:
+    """What a trace turns into constants, to compare: the attributes of the models that a step
+    belongs to or refers to, of their layers and dataclasses. Numbers, strings, small arrays and
+    collections count by value, all else by identity: LoRA and quantization replace variables.
+    """
+    found: list[Any] = []
+    inside = [cell.cell_contents for cell in getattr(step, "__closure__", None) or ()]
+    holders = [getattr(step, "__self__", step), *(x for x in inside if _kinds[type(x)] == "model")]
+    seen: set[int] = set()
+    for holder in holders:  # which grows
+        if id(holder) in seen:
+            continue
+        seen.add(id(holder))
+        for name, value in _attributes(holder):
+            kind = _kinds[type(value)]
+            if kind == "value":
+                found += name, type(value), value
+            elif kind == "array" and value.size <= _LARGE:
+                found += name, value.dtype.str, value.shape, value.tobytes()
+            elif kind == "model" or kind == "collection" and len(value) <= _LARGE:
+                holders.append(value)
+                found += name, type(value)
+            else:
+                found += name, id(value)
+    return found
+
+
+def _attributes(holder: Any) -> Iterable[tuple[Any, Any]]:
+    """The parts of a model or a collection, by name."""
+    if isinstance(holder, dict):
+        return holder.items()
+    if isinstance(holder, _COLLECTIONS):
+        return enumerate(holder)
+    own, skipped = getattr(holder, "__dict__", {}), _names_of_keras()
+    layers = holder.layers if isinstance(holder, keras.Model) else ()
+    return [*((name, own[name]) for name in own if name not in skipped), *enumerate(layers)]
+
+
+class _Kinds(dict[type, str]):
+    """How `_python_state` compares objects of a class."""
+
+    def __missing__(self, cls: type) -> str:
+        if issubclass(cls, keras.Layer) or hasattr(cls, "step") or dataclasses.is_dataclass(cls):
+            self[cls] = "model"
+        elif issubclass(cls, bool | int | float | complex | str | bytes | None):
+            self[cls] = "value"
+        elif issubclass(cls, _COLLECTIONS):
+            self[cls] = "collection"
+        else:
+            self[cls] = "array" if issubclass(cls, np.ndarray) else "identity"
+        return self[cls]
+
+
+@functools.cache
+def _names_of_keras() -> frozenset[str]:
+    """Names of attributes of every model, which hold what training and tracking change."""
+
+    class Model(keras.Model):
+        pass
+
+    model = Model()
+    model.layer = keras.layers.Identity()
+    of_training = {"history", "optimizer", "stop_evaluating", "stop_predicting", "stop_training"}
+    return frozenset(vars(model)) - {"layer"} | of_training
+
+
+_kinds = _Kinds()
+_COLLECTIONS = dict, list, tuple, set, frozenset
+_LARGE = 1024  # size from which arrays and collections count by identity
 
 
 def without_gradients(run: Callable[..., Any]) -> Callable[..., Any]:
@@ -64,18 +136,27 @@ def without_gradients(run: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _Run:
-    """A function with its step, named for TensorFlow's messages.
+    """A function with its step, named for TensorFlow's messages, and the Python state of the step's
+    owner after the last trace (a trace may count itself).
 
     An object rather than a closure: TensorFlow counts retraces by code object, and would warn of
     many functions that are each traced once.
     """
 
-    def __init__(self, function: Callable[..., Any], step: weakref.ref[Step], settings: Hashable):
-        self.function, self.step, self.settings = function, step, settings
+    def __init__(self, function: Callable[..., Any], step: Step, settings: Hashable):
+        # A strong reference would keep the owner alive in the table forever.
+        is_method = hasattr(step, "__self__")
+        self.step = (weakref.WeakMethod if is_method else weakref.ref)(step)
+        self.function, self.settings = function, settings
         self.__name__ = function.__name__
+        self.python_state: Any = None
 
     def __call__(self, *tensors: Any) -> Any:
-        return self.function(self.step(), self.settings, *tensors)
+        step = self.step()
+        assert step is not None  # its owner made the call
+        found = self.function(step, self.settings, *tensors)
+        self.python_state = _python_state(step)
+        return found
 
 
 class _RecordReads(keras.StatelessScope):

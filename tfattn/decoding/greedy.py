@@ -4,8 +4,8 @@ import keras
 
 from tfattn._types import Tensor
 from tfattn.decoding.best import best_token
+from tfattn.decoding.loop import SearchState
 from tfattn.decoding.search import Search
-from tfattn.decoding.search_state import SearchState
 
 
 @keras.saving.register_keras_serializable("tfattn")

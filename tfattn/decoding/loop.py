@@ -1,159 +1,185 @@
 """The loop of every search: run the step, choose tokens, reorder the rows of the state.
 
-A `search` here is a `tfattn.decoding.Search` as `run.Key.search` returns it: the search and its
-rules have tensors as attributes, and the settings of the run.
+`search` is the user's object as `Search` prepares it for a call: it also has the ids of the call,
+and the attributes named in `tensors`, its own and its rules', are tensors.
 """
 
+import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 from keras import ops
 
 from tfattn import _checks
-from tfattn._types import Step, Tensor
+from tfattn._past import Past
+from tfattn._types import Size, Step, Tensor
 from tfattn.decoding.best import log_probabilities
+from tfattn.decoding.configurable import Form
 from tfattn.decoding.rows import loop_over_open_rows, resized_pasts, with_written_positions
-from tfattn.decoding.rules.base import Rule
-from tfattn.decoding.search_state import RuleState, SearchState
-from tfattn.decoding.state import StateLayout, take_rows
 
 
-def begin(search: Any, tokens: Tensor, limits: Tensor, extra: dict[str, Tensor]) -> SearchState:
-    """The `SearchState` before the first step."""
-    batch = ops.shape(tokens)[0]
-    all_open = ops.zeros((batch,), "bool")
-    found = SearchState(tokens, all_open, all_open, limits, all_open, all_open, extra)
-    if not search.rules:
-        return found
-    states = tuple(rule.start(tokens, limits) for rule in search.rules)
-    return found._replace(rule_state=RuleState(states, ops.zeros((batch,), "float32")))
+class SearchState(NamedTuple):
+    """The tokens so far, one row per hypothesis; the rows of one sentence are neighbors."""
+
+    tokens: Tensor  # int32 (R, 1 + L), the begin token in front
+    ended: Tensor  # bool (R,), whether the row has its end token or its maximum length
+    done: Tensor  # bool (R,), whether the result of the row's sentence is final
+    limits: Tensor  # int32 (R,), the maximum length of the row
+    stuck: Tensor  # bool (R,), whether the rules left the row no token, which ends it
+    has_nan: Tensor  # bool (R,), whether scores of the row's sentence were NaN, which ends it
+    extra: dict[str, Any]  # the search's own tensors (R, ...), from `Search.start` and `choose`
+    rule_states: tuple[Any, ...] = ()  # each rule's state: nested tensors (R, ...)
+    at_end: Any = ()  # float32 (R,), what rules add to a score at its end; empty if none does
+    prompted: Any = ()  # bool (R,), whether the next token is in the prompt
+    prompt_continues: Any = ()  # bool (R,), whether the prompt has a further token
+
+    def of_rows(self, rows: Tensor | None) -> "SearchState":
+        """A selection of rows; `extra` is unchanged, since the search selects its rows itself."""
+        taken = keras.tree.map_structure(
+            lambda tensor: take_rows(tensor, rows), self._replace(extra={})
+        )
+        return taken._replace(extra=self.extra)
+
+
+class Progress(NamedTuple):
+    """A search between two steps."""
+
+    position: Any  # scalar int32, the last decided position
+    found: SearchState
+    state: Any  # the step's state; None where nobody asks for it
+
+
+def take_rows(tensor: Tensor, rows: Tensor | None) -> Tensor:
+    """Some rows of a tensor; the tensor itself if `rows` is None or it is a scalar."""
+    return tensor if rows is None or len(tensor.shape) == 0 else ops.take(tensor, rows, axis=0)
 
 
 def advance(
     step: Step,
-    search: Any,
-    position: Tensor,
-    found: SearchState,
-    state: Any,
-    is_first: bool,
-    max_steps: Tensor | None = None,
-) -> tuple[Tensor, SearchState, Any, int | Tensor]:
-    """Runs the search from `position`, the last decided one, to its end, or for at most `max_steps`
-    steps: (position, found, state, size of the vocabulary). At first there is one row per sentence.
+    settings: tuple[tuple[Form, ...], bool],
+    progress: Progress,
+    tensors: tuple[dict[str, Tensor], ...],
+    max_steps: Tensor | None,
+) -> tuple[Progress, dict[str, Any], tuple[Size, Tensor]]:
+    """Runs a search to its end, or for `max_steps` steps: (progress, results by name, (size of the
+    vocabulary, bool `(B,)` whether a sentence has no token left)).
 
-    The state is None if neither `max_steps` nor `return_state` is given.
+    `settings` are the forms of the search and its rules, whose `tensors` these are, and whether
+    this is the first step, with one row per sentence.
     """
+    forms, is_first = settings
+    search, *rules = [form.filled(own) for form, own in zip(forms, tensors, strict=True)]
+    search.rules = tuple(rules)
+    position, found, state = progress
     length = ops.shape(found.tokens)[1] - 1
     until = length if max_steps is None else ops.minimum(position + max_steps, length)
-    keep = search.return_state or max_steps is not None
+    is_kept = search.return_state or max_steps is not None
     # One step runs before the loop: it shows which tensors of the state are constants, and needs
     # only one row per sentence if it is the first.
     width = 1 if is_first else search.width
-    whole = state
-    if search.drop_done_rows and not is_first:
-        state = with_written_positions(state, position, length)
-    logits, after = step(found.tokens[:, :-1], position, state)
-    size = ops.shape(logits)[-1]
+    is_cut = search.drop_done_rows and not is_first
+    given = with_written_positions(state, position, length) if is_cut else state
+    logits, after = step(found.tokens[:, :-1], position, given)
     found, rows = _choose(search, logits, after, position, found, width)
-    layout = StateLayout(state, after)
-    leaves, constants = layout.split()
-    changing = tuple(take_rows(leaf, rows) for leaf in leaves)
-    if search.drop_done_rows and not is_first:
-        changing = resized_pasts(changing, layout.past_lengths(whole))
+    parts = _StateParts(given, after)
+    changing = tuple([take_rows(leaf, rows) for leaf in parts.changing.values()])
+    if is_cut:
+        changing = resized_pasts(changing, parts.past_lengths(state))
+    constants = tuple(parts.constants.values())
     if search.width > width:
-        constants = [
-            ops.repeat(leaf, search.width, axis=0) if len(leaf.shape) else leaf
-            for leaf in constants
-        ]
+        constants = tuple([_repeated(leaf, search.width) for leaf in constants])
+    carried = (position + 1, found, changing)
+    position, found, changing = _loop(step, search, parts, carried, constants, until, is_kept)
+    results, rows = search.results(found)
+    state = parts.join(changing, constants) if is_kept else None
+    if search.return_state:
+        state = keras.tree.map_structure(
+            lambda leaf: take_rows(leaf, rows) if ops.is_tensor(leaf) else leaf, state
+        )
+    report = ops.shape(logits)[-1], search.stuck(found)
+    return Progress(position, found, state), results, report
+
+
+def _loop(
+    step: Step,
+    search: Any,
+    parts: "_StateParts",
+    carried: tuple[Tensor, SearchState, tuple[Tensor, ...]],
+    constants: tuple[Tensor, ...],
+    until: Size,
+    is_kept: bool,
+) -> tuple[Tensor, SearchState, tuple[Tensor, ...]]:
+    """Steps until all sentences are done or `until` positions are written; `carried` are the
+    position, the `SearchState` and the changing tensors of the state.
+    """
 
     def one_step(
-        position: Tensor,
-        found: SearchState,
-        changing: tuple[Tensor, ...],
-        constants: Sequence[Tensor],
+        position: Tensor, found: SearchState, changing: tuple[Tensor, ...], constants: Any
     ) -> tuple[Tensor, SearchState, tuple[Tensor, ...]]:
-        """One step of every row: the next (position, found, changing)."""
-        state = layout.join(changing, constants)
+        state = parts.join(changing, constants)
         logits, returned = step(found.tokens[:, :-1], position, state)
-        after = layout.changed(state, returned)
+        after = parts.changed(state, returned)
         if search.return_state:
             # The returned state of a row is that at its end, however long the other rows are.
-            after = [
-                _where_rows(found.ended, old, new) for old, new in zip(changing, after, strict=True)
-            ]
+            pairs = zip(changing, after, strict=True)
+            after = [_where_rows(found.ended, old, new) for old, new in pairs]
         found, rows = _choose(search, logits, returned, position, found, search.width)
-        return position + 1, found, tuple(take_rows(leaf, rows) for leaf in after)
+        return position + 1, found, tuple([take_rows(leaf, rows) for leaf in after])
+
+    if search.drop_done_rows:
+        return loop_over_open_rows(
+            one_step, *carried, constants, parts.is_past, keep=is_kept, until=until
+        )
 
     def unfinished(position: Tensor, found: SearchState, changing: tuple[Tensor, ...]) -> Tensor:
         return ops.logical_and(position < until, ops.logical_not(ops.all(found.done)))
 
-    carried = (position + 1, found, changing)
-    if search.drop_done_rows:
-        position, found, changing = loop_over_open_rows(
-            one_step, *carried, tuple(constants), layout.is_past, keep=keep, until=until
-        )
-    else:
-        position, found, changing = ops.while_loop(
-            unfinished,
-            lambda position, found, changing: one_step(position, found, changing, constants),
-            carried,
-        )
-    return position, found, layout.join(changing, constants) if keep else None, size
+    body = functools.partial(one_step, constants=constants)
+    return ops.while_loop(unfinished, body, carried)
 
 
 def _choose(
-    search: Any,
-    logits: Tensor,
-    state: Any,
-    position: Tensor,
-    found: SearchState,
-    width: int,
+    search: Any, logits: Tensor, state: Any, position: Tensor, found: SearchState, width: int
 ) -> tuple[SearchState, Tensor | None]:
     """(`found` with the tokens at `position + 1`, the rows that these extend)."""
     prompted, given = _prompted(state, position), logits
-    logits = _without_padding(search, logits, prompted)
+    if search.padding_id != search.end_id:  # padding only follows the end of a row
+        hidden = ops.arange(ops.shape(logits)[-1], dtype="int32") == search.padding_id  # (V,)
+        if prompted is not None:
+            hidden = ops.logical_and(hidden, ops.logical_not(prompted)[:, None])
+        logits = ops.where(hidden, -float("inf"), logits)
+    is_open = ops.logical_and(search.alive(found), ops.logical_not(found.ended))
     unusable = ops.logical_or(ops.isnan(given), given == float("inf"))
-    has_nan = _where_open(search, found, ops.any(unusable, axis=-1))
+    has_nan = ops.logical_and(is_open, ops.any(unusable, axis=-1))
     # A NaN would be lost with its beam, so it marks the whole sentence.
-    has_nan = ops.any(ops.reshape(has_nan, (-1, width)), axis=1)
-    found = found._replace(has_nan=ops.logical_or(found.has_nan, ops.repeat(has_nan, width)))
+    has_nan = ops.repeat(ops.any(ops.reshape(has_nan, (-1, width)), axis=1), width)
+    found = found._replace(has_nan=ops.logical_or(found.has_nan, has_nan))
     if search.rules:
         logits, found = _apply_rules(search, logits, state, position, found, prompted)
     if search.uses_log_probs:
         logits = log_probabilities(logits, given)
     else:
-        none_left = _where_open(search, found, ops.max(logits, axis=-1) == -float("inf"))
+        none_left = ops.logical_and(is_open, ops.max(logits, axis=-1) == -float("inf"))
         found = found._replace(stuck=ops.logical_or(found.stuck, none_left))
     if prompted is not None:
         continues = _prompted(state, position + 1)
         found = found._replace(prompted=prompted, prompt_continues=continues)
     token, rows, extra = search.choose(logits, position, found, width)
-    found = found.of_rows(rows)
+    return _written(search, token, position, found.of_rows(rows), extra), rows
+
+
+def _written(
+    search: Any, token: Tensor, position: Tensor, found: SearchState, extra: dict[str, Tensor]
+) -> SearchState:
+    """`found` with a token `(R,)` of each row at `position + 1`, and the search's own tensors."""
     ended = ops.logical_or(found.ended, ops.logical_or(found.stuck, found.has_nan))
     token = ops.where(ended, search.padding_id, ops.cast(token, "int32"))
     here = ops.arange(ops.shape(found.tokens)[1], dtype="int32") == position + 1
     tokens = ops.where(here, token[:, None], found.tokens)
     ended = ops.logical_or(ended, search.ends(token, position, found))
     found = found._replace(tokens=tokens, ended=ended, done=ended, extra=extra)
-    found = found._replace(done=search.done(found), prompted=(), prompt_continues=())
-    return found, rows
-
-
-def _without_padding(search: Any, logits: Tensor, prompted: Tensor | None) -> Tensor:
-    """The logits with -inf for padding, which only follows the end of a row."""
-    if search.padding_id == search.end_id:
-        return logits
-    hidden = ops.arange(ops.shape(logits)[-1], dtype="int32") == search.padding_id  # (V,)
-    if prompted is not None:
-        hidden = ops.logical_and(hidden, ops.logical_not(prompted)[:, None])
-    return ops.where(hidden, -float("inf"), logits)
-
-
-def _where_open(search: Any, found: SearchState, rows: Tensor) -> Tensor:
-    """The mask `rows`, bool `(R,)`, without rows that have ended or do not exist."""
-    still_open = ops.logical_and(search.alive(found), ops.logical_not(found.ended))
-    return ops.logical_and(rows, still_open)
+    return found._replace(done=search.done(found), prompted=(), prompt_continues=())
 
 
 def _apply_rules(
@@ -166,16 +192,17 @@ def _apply_rules(
 ) -> tuple[Tensor, SearchState]:
     """(The logits after the rules, `found` with the new state of the rules)."""
     given = ops.cast(logits, "float32")
-    logits, states, at_end = given, [], ops.zeros_like(found.rule_state.at_end)
-    for rule, own in zip(search.rules, found.rule_state.states, strict=True):
+    logits, states, at_end = given, [], 0.0
+    for rule, own in zip(search.rules, found.rule_states, strict=True):
         logits, own = rule.adjust(logits, found.tokens[:, :-1], position, own)
         states.append(own)
         if rule.state_key is not None:
             at_end = at_end + rule.score_at_end(_read(rule, state))
     if prompted is not None:  # no rule changes a prompt
         logits = ops.where(prompted[:, None], given, logits)
-    at_end = ops.where(found.ended, found.rule_state.at_end, at_end)
-    return logits, found._replace(rule_state=RuleState(tuple(states), at_end))
+    if ops.is_tensor(found.at_end):
+        found = found._replace(at_end=ops.where(found.ended, found.at_end, at_end))
+    return logits, found._replace(rule_states=tuple(states))
 
 
 def _prompted(state: Any, position: Tensor) -> Tensor | None:
@@ -189,7 +216,7 @@ def _prompted(state: Any, position: Tensor) -> Tensor | None:
     return ops.take(prompt, ops.minimum(position, last), axis=1) != 0
 
 
-def _read(rule: Rule, state: Any) -> Tensor:
+def _read(rule: Any, state: Any) -> Tensor:
     """The entry of a step's state that a rule reads."""
     if not isinstance(state, dict) or not ops.is_tensor(state.get(rule.state_key)):
         expected = f"have the entry {rule.state_key!r} for {type(rule).__name__}"
@@ -198,8 +225,89 @@ def _read(rule: Rule, state: Any) -> Tensor:
     return state[rule.state_key]
 
 
+def _repeated(tensor: Tensor, times: int) -> Tensor:
+    return ops.repeat(tensor, times, axis=0) if len(tensor.shape) else tensor
+
+
 def _where_rows(rows: Tensor, these: Tensor, others: Tensor) -> Tensor:
     """`these` in the rows that are True, else `others`; scalars have no rows and are `others`."""
     if len(these.shape) == 0:
         return others
     return ops.where(ops.reshape(rows, (-1,) + (1,) * (len(these.shape) - 1)), these, others)
+
+
+class _StateParts:
+    """The tensors of a step's state by path, known from the first step: those that change, and
+    constants, which the step returns as the very same objects.
+
+    `is_past` tells of each changing tensor whether it is the tensor of a `Past`.
+    """
+
+    def __init__(self, before: Any, after: Any):
+        given = dict(keras.tree.flatten_with_path(before))
+        self.after, self.leaves = after, dict(keras.tree.flatten_with_path(after))
+        self.changing: dict[Any, Tensor] = {}
+        self.constants: dict[Any, Tensor] = {}
+        for path, leaf in self.leaves.items():
+            if ops.is_tensor(leaf):
+                (self.constants if given.get(path) is leaf else self.changing)[path] = leaf
+        pasts = paths_of_pasts("step", after)
+        self.is_past = [path in pasts for path in self.changing]
+
+    def join(self, changing: Sequence[Tensor], constants: Sequence[Tensor]) -> Any:
+        """The state with these tensors."""
+        leaves = dict(self.leaves)
+        leaves.update(zip(self.changing, changing, strict=True))
+        leaves.update(zip(self.constants, constants, strict=True))
+        return keras.tree.pack_sequence_as(self.after, list(leaves.values()))
+
+    def past_lengths(self, state: Any) -> list[int | Tensor | None]:
+        """The length of each `Past` among the changing tensors of a state; None for others."""
+        leaves = dict(keras.tree.flatten_with_path(state))
+        pairs = zip(self.changing, self.is_past, strict=True)
+        return [ops.shape(leaves[path])[-2] if past else None for path, past in pairs]
+
+    def changed(self, before: Any, after: Any) -> list[Tensor]:
+        """The changing tensors after a later step, from the states before and after it; raises if
+        structure, shapes, dtypes or constants differ from the first step.
+        """
+        before, after = (dict(keras.tree.flatten_with_path(state)) for state in (before, after))
+        if after.keys() != self.leaves.keys():
+            _checks.fail("step", "state", "keep its structure from step to step", list(after))
+        for path, leaf in after.items():
+            if path in self.changing:
+                _check_alike(self.changing[path], leaf)
+            elif leaf is not before[path] and (path in self.constants or leaf != before[path]):
+                expected = "change only in the tensors that the first step changed"
+                _checks.fail("step", "state", expected, leaf)
+        return [after[path] for path in self.changing]
+
+
+def _check_alike(first: Tensor, later: Tensor) -> None:
+    """Raises unless a tensor of the state has kept its shape and dtype."""
+    (shape, dtype), received = (
+        (tuple(tensor.shape), keras.backend.standardize_dtype(tensor.dtype))
+        for tensor in (first, later)
+    )
+    sizes = zip(shape[1:], received[0][1:], strict=False)  # the number of rows may change
+    differ = any(None not in pair and pair[0] != pair[1] for pair in sizes)
+    if len(shape) != len(received[0]) or differ or dtype != received[1]:
+        expected = f"keep the shape and dtype of a tensor from step to step, here {shape} {dtype}"
+        _checks.fail("step", "state", expected, received)
+
+
+def paths_of_pasts(who: str, state: Any) -> set[tuple[Any, ...]]:
+    """The paths of the leaves that are the tensor of a `Past`."""
+    mark: Any = object()
+
+    def marked(part: Any) -> Past | None:
+        if not isinstance(part, Past):
+            return None  # `traverse` descends into it
+        shape = getattr(part.tensor, "shape", ())
+        if len(shape) < 3:
+            expected = "have a `Past` of one tensor of rank 3 or more, (B, ..., L, P)"
+            _checks.fail(who, "state", expected, tuple(shape) or part.tensor)
+        return Past(mark)
+
+    leaves = keras.tree.flatten_with_path(keras.tree.traverse(marked, state))
+    return {path for path, leaf in leaves if leaf is mark}

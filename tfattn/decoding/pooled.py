@@ -1,6 +1,6 @@
 """Beam search with a pool of ended hypotheses beside the beams, as in `transformers`."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -8,11 +8,10 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn._types import Tensor
-from tfattn.decoding.beams import NO_SCORE, RankedSearch
+from tfattn.decoding.beams import NO_SCORE, RankedSearch, best_candidates
 from tfattn.decoding.best import best_tokens, top_k
+from tfattn.decoding.loop import SearchState
 from tfattn.decoding.rules.base import Rule
-from tfattn.decoding.run import Run
-from tfattn.decoding.search_state import SearchState
 
 
 @keras.saving.register_keras_serializable("tfattn")
@@ -55,6 +54,8 @@ class PooledBeamSearch(RankedSearch):
     Source: `transformers` 5, generation with `num_beams`; its stopping is discussed in
     huggingface/transformers, pull request 20901.
     """
+
+    is_final_at_end = True
 
     def __init__(
         self,
@@ -99,10 +100,8 @@ class PooledBeamSearch(RankedSearch):
             for each in (rows, tokens)
         )
         sums = ops.reshape(sums, (-1,))
-        # The token of a beam that does not exist may lie outside of the vocabulary.
-        tokens = ops.where(sums == NO_SCORE, self.padding_id, tokens)
         own = {"sums": sums, "bounds": sums / penalty, "pool": pool, "scores": scores}
-        return tokens, rows, own
+        return self._token_of(tokens, sums), rows, own
 
     def _candidates(
         self, logits: Tensor, found: SearchState, is_last: Tensor, width: int
@@ -118,12 +117,9 @@ class PooledBeamSearch(RankedSearch):
         gains, tokens = best_tokens(logits, count)  # (R, 2K)
         closed = ops.logical_or(found.done, found.ended)[:, None]
         sums = ops.where(closed, NO_SCORE, found.extra["sums"][:, None] + gains)
-        shape = (-1, width * count)
-        sums, indices = top_k(ops.reshape(sums, shape), count)
-        indices = ops.cast(indices, "int32")
-        tokens = ops.take_along_axis(ops.reshape(tokens, shape), indices, axis=1)
-        sentences = ops.arange(ops.shape(indices)[0], dtype="int32")[:, None]
-        return sums, tokens, sentences * width + indices // count
+        indices = best_candidates(sums, width, count)
+        sums, tokens = (ops.take(ops.reshape(each, (-1,)), indices) for each in (sums, tokens))
+        return sums, tokens, indices // count
 
     def _pool(
         self,
@@ -161,14 +157,7 @@ class PooledBeamSearch(RankedSearch):
     def stuck(self, found: SearchState) -> Tensor:
         return ops.all(ops.reshape(found.extra["scores"], (-1, self.width)) == NO_SCORE, axis=1)
 
-    def alive(self, found: SearchState) -> Tensor:
-        return found.extra["sums"] > NO_SCORE
-
     def results(self, found: SearchState) -> tuple[dict[str, Any], Tensor | None]:
         scores = found.extra["scores"]
         tokens = ops.where((scores == NO_SCORE)[:, None], self.padding_id, found.extra["pool"])
         return {"tokens": tokens[:, 1:], "scores": scores}, None
-
-    def _streamed(self, run: Run, steps: int) -> Iterator[int]:
-        """All tokens at the end: only then is the best hypothesis known."""
-        yield from run.written(ops.convert_to_numpy(run.results()["tokens"])[0])

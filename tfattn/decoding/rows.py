@@ -7,23 +7,22 @@ import keras
 
 from tfattn._past import Past
 from tfattn._types import Size, Tensor
-from tfattn.decoding.search_state import SearchState
 
 _STRIDE = 8  # positions by which a `Past` grows
 
-Advance = Callable[..., tuple[Tensor, SearchState, tuple[Tensor, ...]]]
+Advance = Callable[..., tuple[Tensor, Any, tuple[Tensor, ...]]]
 
 
 def loop_over_open_rows(
     advance: Advance,
     position: Tensor,
-    found: SearchState,
+    found: Any,
     changing: tuple[Tensor, ...],
     constants: tuple[Tensor, ...],
     is_past: Sequence[bool],
     keep: bool,
-    until: Tensor,
-) -> tuple[Tensor, SearchState, tuple[Tensor, ...]]:
+    until: Size,
+) -> tuple[Tensor, Any, tuple[Tensor, ...]]:
     """Calls `advance` until every row is done, and drops done rows once they are a quarter.
 
     An inner loop steps until a quarter of its rows are done, or each `Past` is full. The outer loop
@@ -80,15 +79,15 @@ def loop_over_open_rows(
 def _advance_while_mostly_open(
     advance: Advance,
     position: Tensor,
-    found: SearchState,
+    found: Any,
     changing: tuple[Tensor, ...],
     constants: tuple[Tensor, ...],
     until: Tensor,
-) -> tuple[Tensor, SearchState, tuple[Tensor, ...]]:
+) -> tuple[Tensor, Any, tuple[Tensor, ...]]:
     """Steps until a quarter of the rows are done, or `until` positions are written."""
     import tensorflow as tf
 
-    def mostly_open(position: Tensor, found: SearchState, changing: tuple[Tensor, ...]) -> Tensor:
+    def mostly_open(position: Tensor, found: Any, changing: tuple[Tensor, ...]) -> Tensor:
         still_open = tf.math.count_nonzero(tf.logical_not(found.done), dtype="int32")
         return (position < until) & (4 * still_open > 3 * tf.size(found.done))
 

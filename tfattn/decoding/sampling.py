@@ -9,9 +9,9 @@ from keras import ops
 from tfattn import _checks
 from tfattn._types import Tensor
 from tfattn.decoding.best import top_k as best_first
+from tfattn.decoding.loop import SearchState
 from tfattn.decoding.rules.base import Rule
 from tfattn.decoding.search import Search
-from tfattn.decoding.search_state import SearchState
 
 
 @keras.saving.register_keras_serializable("tfattn")

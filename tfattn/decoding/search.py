@@ -1,18 +1,34 @@
-"""The base of all searches: options, a run, and hooks for choosing tokens."""
+"""The base of all searches: an object with options, its call and its stream."""
 
 import copy
+import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import keras
 import numpy as np
 from keras import ops
 
 from tfattn import _checks
 from tfattn._types import Step, Tensor
-from tfattn.decoding.configurable import Configurable
-from tfattn.decoding.rules.base import Ids, Rule
-from tfattn.decoding.run import Run
-from tfattn.decoding.search_state import SearchState
+from tfattn.decoding.compiling import compiled
+from tfattn.decoding.configurable import Configurable, Form
+from tfattn.decoding.loop import Progress, SearchState, advance, paths_of_pasts
+from tfattn.decoding.rules.base import Ids, Rule, check_required_length
+
+
+class RowError(ValueError):
+    """A row has no allowed token, or NaN among its scores; `before` and `after` are the message
+    around its name.
+    """
+
+    def __init__(self, before: str, index: int, after: str, row: str | None = None):
+        super().__init__(f"{before} {row or f'row {index}'} {after}")
+        self.before, self.index, self.after = before, index, after
+
+    def of_row(self, row: str) -> "RowError":
+        """The error with another name for the row."""
+        return RowError(self.before, self.index, self.after, row)
 
 
 class Search(Configurable):
@@ -53,6 +69,7 @@ class Search(Configurable):
             in `tensors` compiles nothing new; only `start` reads attributes in `not_compiled`.
         width: rows of a sentence after the first step; before it a sentence has one.
         uses_log_probs: whether `choose` gets log-probabilities, to sum, instead of logits.
+        is_final_at_end: whether no token is final before the last step.
 
     Within the loop a search also has `begin_id`, `end_id`, `padding_id` and `return_state`, and the
     attributes of `tensors` are tensors.
@@ -70,6 +87,7 @@ class Search(Configurable):
     not_compiled: tuple[str, ...] = ("rules",)
     width: int = 1
     uses_log_probs: bool = False
+    is_final_at_end: bool = False
     begin_id: int
     end_id: int
     padding_id: int
@@ -99,8 +117,12 @@ class Search(Configurable):
         return_state: bool = False,
     ) -> Any:
         ids = Ids(begin_id, end_id, padding_id)
-        run = Run(self, step, state, batch_size, max_length, ids, return_state)
-        return self.answer(run.results(), batch_size, run.length)
+        search = self._for_call(step, batch_size, max_length, ids, return_state)
+        begun = search._begun(state, batch_size, max_length)
+        progress, results = next(search._advanced(step, begun))
+        if return_state:
+            results["state"] = progress.state
+        return self.answer(results, batch_size, int(np.max(max_length)))
 
     def stream(
         self,
@@ -134,13 +156,134 @@ class Search(Configurable):
             >>> list(GreedySearch().stream(step, (), max_length=6, end_id=5))
             [3, 4, 5]
         """
-        _checks.positive_int(type(self).__name__, "steps", steps)
-        run = Run(self, step, state, 1, max_length, Ids(begin_id, end_id, padding_id))
-        return self._streamed(run, int(steps))
+        steps = _checks.positive_int(type(self).__name__, "steps", steps)
+        ids = Ids(begin_id, end_id, padding_id)
+        search = self._for_call(step, 1, max_length, ids)
+        begun = search._begun(state, 1, max_length)
+        return search._final_tokens(step, begun, None if self.is_final_at_end else steps)
 
-    def _streamed(self, run: Run, steps: int) -> Iterator[int]:
-        """The tokens of `stream`."""
-        return run.final_tokens(steps)
+    def _for_call(
+        self,
+        step: Step,
+        batch_size: int | Tensor,
+        max_length: int | Sequence[int] | np.ndarray,
+        ids: Ids,
+        return_state: bool = False,
+    ) -> Any:
+        """The search as `choose` sees it, with checked ids, and so its rules."""
+        who = type(self).__name__
+        if not callable(step):
+            _checks.fail(who, "step", "be callable, see `tfattn.decoding`", step)
+        if not ops.is_tensor(batch_size):
+            _checks.positive_int(who, "batch_size", batch_size)
+        limits = _checked_limits(who, max_length, batch_size)
+        for name, token in ids._asdict().items():
+            _checks.non_negative_int(who, name, token)
+        _checks.boolean(who, "return_state", return_state)
+        _check_rules(who, self.rules, batch_size, limits, ids)
+        settings = {name: int(token) for name, token in ids._asdict().items()}
+        search, *rules = (copy.copy(each) for each in (self, *self.rules))
+        for each in (search, *rules):
+            vars(each).update(each.arrays(), **settings)
+        search.rules, search.return_state = tuple(rules), return_state
+        search.drop_done_rows = keras.backend.backend() == "tensorflow" and not self.jit_compile
+        if search.drop_done_rows:
+            import tensorflow as tf
+
+            # A shrinking batch has no fixed shape, which XLA and exports need: inside a function of
+            # the caller no row is dropped.
+            search.drop_done_rows = tf.executing_eagerly()
+        return search
+
+    def _begun(
+        self, state: Any, batch_size: int | Tensor, max_length: int | Sequence[int] | np.ndarray
+    ) -> Progress:
+        """The progress before the first step."""
+        length = int(np.max(max_length))
+        row = np.full(1 + length, self.padding_id, "int32")
+        row[0] = self.begin_id
+        tokens = ops.broadcast_to(ops.convert_to_tensor(row), (batch_size, 1 + length))
+        limits = ops.convert_to_tensor(np.asarray(max_length, "int32"))
+        limits = ops.broadcast_to(limits, (batch_size,))
+        state = _checked_state(type(self).__name__, state, tokens.shape[0], length)
+        is_open = ops.zeros((batch_size,), "bool")
+        extra = self.start(batch_size, length)
+        found = SearchState(tokens, is_open, is_open, limits, is_open, is_open, extra)
+        found = found._replace(rule_states=tuple(r.start(tokens, limits) for r in self.rules))
+        if any(rule.state_key is not None for rule in self.rules):
+            found = found._replace(at_end=ops.zeros((batch_size,), "float32"))
+        return Progress(ops.zeros((), "int32"), found, state)
+
+    def _advanced(
+        self, step: Step, progress: Progress, steps: int | None = None
+    ) -> Iterator[tuple[Progress, dict[str, Any]]]:
+        """The progress and the results after every `steps` steps, or once, at the end."""
+        objects = self, *self.rules
+        forms, tensors = zip(*((Form.of(each), each.arrays()) for each in objects), strict=True)
+        max_steps = None if steps is None else ops.convert_to_tensor(steps)
+        # A compiled function may return numbers and strings as tensors: restore the originals.
+        given = {
+            path: leaf
+            for path, leaf in keras.tree.flatten_with_path(progress.state)
+            if isinstance(leaf, int | float | str)
+        }
+        is_first = True
+        while True:
+            run = compiled(advance, step, (forms, is_first), self.jit_compile)
+            progress, results, report = run(progress, tensors, max_steps)
+            self._check(step, progress.found, *report)
+            leaves = keras.tree.flatten_with_path(progress.state)
+            leaves = [given.get(path, leaf) for path, leaf in leaves]
+            state = keras.tree.pack_sequence_as(progress.state, leaves)
+            progress, is_first = progress._replace(state=state), False
+            yield progress, results
+
+    def _check(self, step: Step, found: SearchState, size: Any, stuck: Any) -> None:
+        """Raises a ValueError if the rules name tokens outside of the vocabulary or leave a row no
+        token, or if scores are NaN; inside a function that the caller compiles it cannot.
+        """
+        try:
+            has_nan, stuck = ops.convert_to_numpy(found.has_nan), ops.convert_to_numpy(stuck)
+        except (NotImplementedError, TypeError):  # a symbolic tensor of TensorFlow, or of JAX
+            return
+        for rule in self.rules:
+            rule.check_vocabulary(int(size))
+        no_nan = "return logits without NaN and +inf: check the weights;"
+        for rows, argument, value, expected, has in (
+            (has_nan[:: self.width], "step", step, no_nan, "has them"),
+            (stuck, "rules", self.rules, "leave each row a token to write;", "has none"),
+        ):
+            if value and np.any(rows):
+                index = int(np.argmax(rows))
+                tokens = ops.convert_to_numpy(found.tokens)[:, 1:] != self.padding_id
+                written = np.max(tokens.sum(axis=1).reshape(-1, self.width)[index])
+                after = f"after {written} tokens" if written else "at the first step"
+                message = f"{type(self).__name__}: `{argument}` must {expected}"
+                raise RowError(message, index, f"{has} {after}. Received: {argument}={value!r}")
+
+    def _final_tokens(self, step: Step, progress: Progress, steps: int | None) -> Iterator[int]:
+        """Each token of one sentence, once no further step can change it."""
+        num_given = 0
+        for reached, results in self._advanced(step, progress, steps):
+            is_done, tokens = self._final_prefix(reached, results)
+            yield from tokens[num_given:]
+            if is_done:
+                return
+            num_given = max(num_given, len(tokens))
+
+    def _final_prefix(self, progress: Progress, results: dict[str, Any]) -> tuple[bool, list[int]]:
+        """(Whether the search is done, the final tokens: the common prefix of all live rows.)"""
+        numpy, found, position = ops.convert_to_numpy, progress.found, int(progress.position)
+        is_done = position + 1 >= found.tokens.shape[1] or bool(numpy(found.done).all())
+        if is_done:
+            rows = numpy(results["tokens"])[:1]
+        else:
+            rows = numpy(found.tokens)[numpy(self.alive(found)), 1 : position + 1]
+        # An end token that is also the padding token is no padding.
+        is_token = (rows != self.padding_id) * np.arange(1, 1 + rows.shape[1])
+        ends = np.max(is_token, axis=1, initial=0) + (self.padding_id == self.end_id)
+        written = [row[:end].tolist() for row, end in zip(rows, ends, strict=True)]
+        return is_done, os.path.commonprefix(written)
 
     def of_sentences(self, places: Sequence[int]) -> "Search":
         """The search for some of the sentences, in that order: its rules with those rows."""
@@ -209,3 +352,58 @@ class Search(Configurable):
         By default the tokens of each row.
         """
         return {"tokens": found.tokens[:, 1:]}, None
+
+
+def _checked_limits(
+    who: str, max_length: int | Sequence[int] | np.ndarray, batch_size: int | Tensor
+) -> np.integer | np.ndarray:
+    """`max_length` as a NumPy integer, or integers `(B,)`."""
+    if not isinstance(max_length, list | tuple) and np.ndim(max_length) == 0:
+        return np.int32(_checks.positive_int(who, "max_length", max_length))
+    try:
+        limits = np.asarray(max_length)
+    except ValueError:  # a ragged list
+        limits = np.asarray(None)
+    rows = None if ops.is_tensor(batch_size) else batch_size
+    positive_ints = limits.dtype.kind in "iu" and limits.min(initial=1) >= 1
+    if limits.ndim != 1 or not positive_ints or rows not in (None, len(limits)):
+        expected = "be a positive integer, or one for each row"
+        if rows is not None:
+            expected += f", with `batch_size`={rows}"
+        _checks.fail(who, "max_length", expected, max_length)
+    return limits
+
+
+def _checked_state(who: str, state: Any, batch_size: int | None, longest: int) -> Any:
+    """The state with the backend's tensors, checked for `batch_size` rows and `longest` tokens."""
+    pasts, leaves = paths_of_pasts(who, state), []
+    for path, leaf in keras.tree.flatten_with_path(state):
+        if hasattr(leaf, "shape") and hasattr(leaf, "dtype"):
+            leaf = ops.convert_to_tensor(leaf)
+            shape = tuple(leaf.shape)
+            if shape and None not in (shape[0], batch_size) and shape[0] != batch_size:
+                expected = f"hold `batch_size`={batch_size} rows in each tensor"
+                _checks.fail(who, "state", expected, shape)
+            if path in pasts and shape[-2] is not None and shape[-2] < longest:
+                expected = f"have room for `max_length`={longest} positions in each `Past`"
+                _checks.fail(who, "state", expected, shape)
+        leaves.append(leaf)
+    return keras.tree.pack_sequence_as(state, leaves)
+
+
+def _check_rules(
+    who: str,
+    rules: Sequence[Rule],
+    batch_size: int | Tensor,
+    limits: np.integer | np.ndarray,
+    ids: Ids,
+) -> None:
+    """Raises if a rule has a wrong number of rows, or needs a greater `max_length`."""
+    for rule in rules:
+        rows: Any = batch_size
+        if ops.is_tensor(batch_size):
+            rows = np.size(limits) if np.ndim(limits) else rule.num_rows
+        if rule.num_rows not in (None, rows):
+            expected = f"have a row for each sentence, with `batch_size`={rows}"
+            _checks.fail(who, "rules", expected, rule)
+        check_required_length(who, rule, limits, ids)

@@ -15,7 +15,7 @@ from tfattn import data, decoding
 from tfattn.data.parallel import open_text, text_lines
 from tfattn.data.subwords import symbol_pattern
 from tfattn.decoding import Search
-from tfattn.decoding.translation import listed, unknown_words
+from tfattn.decoding.translate import listed, unknown_words
 from tfattn.translator import translating
 from tfattn.translator.corpus import Vocabulary
 from tfattn.translator.folder import Folder, languages, load_ensemble

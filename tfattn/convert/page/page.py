@@ -10,7 +10,7 @@ from tfattn import _checks
 from tfattn._files import replacing
 from tfattn.convert import weights as parts
 from tfattn.convert.page import settings, weights, words
-from tfattn.decoding.translation import check_parts
+from tfattn.decoding.translate import check_parts
 from tfattn.models.seq2seq import BahdanauSeq2Seq
 from tfattn.models.transformer import Transformer
 from tfattn.plot import page

@@ -18,12 +18,9 @@ end. Inside a function that the caller compiles it cannot raise, and padding fil
 
 from tfattn.decoding.rules.base import Rule
 from tfattn.decoding.rules.beginning import TargetPrefix
-from tfattn.decoding.rules.coverage import CoveragePenalty
-from tfattn.decoding.rules.forbidden import ForbiddenTokens
-from tfattn.decoding.rules.length import MinLength
-from tfattn.decoding.rules.repetition import NoRepeatNgrams, RepetitionPenalty
+from tfattn.decoding.rules.forbidden import ForbiddenTokens, MinLength, NoRepeatNgrams, tokens_of
+from tfattn.decoding.rules.penalties import CoveragePenalty, RepetitionPenalty
 from tfattn.decoding.rules.truncation import MinP, TypicalP
-from tfattn.decoding.rules.words import tokens_of
 
 __all__ = [
     "CoveragePenalty",

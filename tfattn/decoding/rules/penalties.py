@@ -1,4 +1,4 @@
-"""Rules against repetition."""
+"""Rules that make tokens or hypotheses less likely."""
 
 import keras
 from keras import ops
@@ -54,41 +54,44 @@ class RepetitionPenalty(Rule):
 
 
 @keras.saving.register_keras_serializable("tfattn")
-class NoRepeatNgrams(Rule):
-    """Forbids every token that would repeat an n-gram of `size` tokens.
+class CoveragePenalty(Rule):
+    """Lowers the score of beams that have attended too little to parts of the source.
 
-    The begin token is part of no n-gram.
+        score = Σ log p / length ** length_penalty + strength · Σ_i log min(Σ_j weights_ji, 1)
+
+    The second sum is over the tokens i of the source, the third over the steps j. The penalty is
+    added when a beam ends; open beams are compared without it. For `BeamSearch` only.
+
+    The state of the step must have an entry `coverage`, float32 `(B, S)`: the attention weights
+    of each source token, summed over the steps so far, and 1 from the start where the source is
+    padding. `Transformer` and `BahdanauSeq2Seq` have this entry after
+    `model.encode(source, max_length, coverage=True)`; `translate` passes the argument.
 
     Args:
-        size: positive int n. 1 forbids every token that is already written.
+        strength: number β of at least 0. 0 changes nothing; Wu et al. use 0.2.
     Raises:
-        ValueError: `size` is not a positive int.
-    Example: a step that cycles through 3 4 5.
-        >>> def step(tokens, position, state):
-        ...     last = keras.ops.take(tokens, position, axis=1)
-        ...     return keras.ops.one_hot((last + 1) % 3 + 3, 7), state
-        >>> rules = [tfattn.rules.NoRepeatNgrams(2)]
-        >>> print(np.asarray(GreedySearch(rules=rules)(step, (), 1, 5, begin_id=2, end_id=6)))
-        [[3 4 5 3 1]]
+        ValueError: `strength` is not such a number; in a search, the state has no coverage, or the
+            search has no beams.
+    Example:
+        >>> model = Transformer(11, num_layers=1, width=8, num_heads=2, hidden_dim=16)
+        >>> state = model.encode(np.array([[4, 5, 6]]), max_length=5, coverage=True)
+        >>> rules = [tfattn.rules.CoveragePenalty(0.2)]
+        >>> tuple(BeamSearch(rules=rules)(model.step, state, 1, 5).tokens.shape)
+        (1, 1, 5)
 
-    Source: Paulus et al. 2018, arXiv:1705.04304, section 2.5, with n = 3.
+    Source: Wu et al. 2016, arXiv:1609.08144, equation 14.
     """
 
+    tensors = ("strength",)
     lowers_only = True
+    beams_only = True
+    state_key = "coverage"
 
-    def __init__(self, size: int):
-        self.size = _checks.positive_int("NoRepeatNgrams", "size", size)
+    def __init__(self, strength: float):
+        self.strength = _checks.non_negative_number("CoveragePenalty", "strength", strength)
 
-    def adjust(
-        self, logits: Tensor, tokens: Tensor, position: Tensor, state: tuple[()]
-    ) -> tuple[Tensor, tuple[()]]:
-        positions = ops.arange(ops.shape(tokens)[1], dtype="int32")
-        # A token is forbidden at `position + 1` if it already follows the same n - 1 tokens.
-        same = ops.logical_and(positions >= self.size, positions <= position)  # (L,)
-        same = ops.broadcast_to(same, ops.shape(tokens))
-        for back in range(1, self.size):
-            before = ops.take(tokens, ops.maximum(positions - back, 0), axis=1)
-            last = ops.take(tokens, ops.maximum(position + 1 - back, 0), axis=1)
-            same = ops.logical_and(same, before == last[:, None])
-        forbidden = token_mask(tokens, same, ops.shape(logits)[1])
-        return ops.where(forbidden, -float("inf"), logits), state
+    def score_at_end(self, read: Tensor) -> Tensor:
+        # A source token without attention must not make the score -inf, which marks a beam that
+        # does not exist.
+        coverage = ops.clip(ops.cast(read, "float32"), 1e-30, 1.0)  # (R, S)
+        return self.strength * ops.sum(ops.log(coverage), axis=-1)

@@ -1,23 +1,27 @@
-"""Translation of lists of sentences by a model and a search."""
+"""Text in, text out: translations by a model and a search, also as a stream, and the probability
+of given ones.
+"""
 
 import collections
 import functools
 import inspect
+import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import keras
 import numpy as np
+from keras import ops
 
 from tfattn import _checks
 from tfattn.decoding.compiling import compiled, without_gradients
 from tfattn.decoding.greedy import GreedySearch
 from tfattn.decoding.rules.base import Ids, Rule, check_required_length
-from tfattn.decoding.run import RowError
-from tfattn.decoding.search import Search
+from tfattn.decoding.search import RowError, Search
 
 _LENGTH_MULTIPLE = 8  # lengths are rounded up to multiples, so that few shapes are compiled
+_CUT = "\N{REPLACEMENT CHARACTER}"  # decoded from a character with missing bytes
 
 
 def translate(
@@ -134,6 +138,142 @@ def translate_n_best(
         ]
         for each in found
     ]
+
+
+def translate_stream(
+    model: Any,
+    sentence: str,
+    source_vocabulary: Any,
+    target_vocabulary: Any,
+    search: Search | None = None,
+    max_length: int | None = None,
+) -> Iterator[str]:
+    """The translation of one sentence, piece by piece, each as soon as it is final.
+
+    Args:
+        model, source_vocabulary, target_vocabulary, max_length: see `translate`.
+        sentence: a string.
+        search: see `translate`. Its rules are for this sentence.
+    Returns:
+        An iterator of strings; joined, they are the translation that `translate` returns.
+    Raises:
+        ValueError: as in `translate`; or a tokenizer's `join` changes the beginning of a text when
+            further words follow.
+    Example:
+        >>> words = tfattn.data.Vocabulary(["a", "bird", "sings"])
+        >>> model = Transformer(len(words), num_layers=1, width=8, num_heads=2, hidden_dim=16)
+        >>> pieces = translate_stream(model, "a bird sings", words, words, max_length=5)
+        >>> "".join(pieces) == translate(model, ["a bird sings"], words, words, max_length=5)[0]
+        True
+    """
+    who = "translate_stream"
+    _checks.string(who, "sentence", sentence)
+    check_parts(who, model, source_vocabulary, target_vocabulary)
+    if max_length is not None:
+        _checks.positive_int(who, "max_length", max_length)
+    search = checked_search(who, search, 1, model)
+    longest = getattr(model, "max_source_length", None)
+    (ids,) = encoded_rows(
+        who, "source_vocabulary", source_vocabulary, [sentence], longest, "sentence"
+    )
+    if not ids:
+        return iter(())
+    source = padded([[*ids, source_vocabulary.end_id]], 1, longest)
+    limits = max_length or limits_of(model, source)
+    state = encoded(model, source, int(np.max(limits)), search.rules)
+    tokens = search.stream(model.step, state, limits, **special_ids(target_vocabulary))
+    return _pieces(tokens, target_vocabulary)
+
+
+def _pieces(tokens: Iterator[int], vocabulary: Any) -> Iterator[str]:
+    """The text in pieces that the next token leaves unchanged.
+
+    A token may change the end of the preceding text: it completes a character with missing bytes,
+    or the tokenizer joins the two. A vocabulary's `changing_end` counts the characters that later
+    tokens may change.
+    """
+    known, given, before = [], "", ""
+    held_back = getattr(vocabulary, "changing_end", 0)
+    for token in tokens:
+        known.append(token)
+        text = vocabulary.decode(np.array(known))
+        settled = before[: max(len(before) - held_back, 0)]
+        final = os.path.commonprefix([settled, text]).rstrip(_CUT)
+        if len(final) > len(given):
+            yield _rest(final, given)
+            given = final
+        before = text
+    if rest := _rest(before, given):
+        yield rest
+
+
+def _rest(text: str, given: str) -> str:
+    if not text.startswith(given):
+        expected = (
+            "keep the text of the first tokens when tokens follow, except for its end, which the "
+            "next token may change (`translate` accepts any vocabulary)"
+        )
+        _checks.fail("translate_stream", "target_vocabulary", expected, f"{text!r} after {given!r}")
+    return text[len(given) :]
+
+
+def log_probabilities(
+    model: Any,
+    pairs: Iterable[tuple[str, str]],
+    source_vocabulary: Any,
+    target_vocabulary: Any,
+    batch_size: int = 64,
+) -> np.ndarray:
+    """The log-probability of each target sentence given its source sentence.
+
+        log p(target | source) = Σ log p(token | the tokens before it, source)
+
+    The end token counts as a token of the target.
+
+    Args:
+        model: see `translate`; `model((source, target_in))` returns logits `(B, T, V)`.
+        pairs: iterable of pairs (source, target) of strings.
+        source_vocabulary, target_vocabulary: see `translate`.
+        batch_size: positive int, the most pairs at a time.
+    Returns:
+        float32 `(N,)`, in the order of `pairs`. Unknown words are warned of, as in `translate`.
+    Raises:
+        ValueError: a vocabulary has another size than the model's; `batch_size` is not a positive
+            int; `pairs` contains anything but pairs of strings; a sentence is too long for the
+            model.
+    Example:
+        >>> words = tfattn.data.Vocabulary(["a", "bird", "sings"])
+        >>> model = Transformer(len(words), num_layers=1, width=8, num_heads=2, hidden_dim=16)
+        >>> pairs = [("a bird", "a bird sings"), ("a bird", "")]
+        >>> print(tfattn.decoding.log_probabilities(model, pairs, words, words) < 0)
+        [ True  True]
+    """
+    who = "log_probabilities"
+    check_parts(who, model, source_vocabulary, target_vocabulary)
+    _checks.positive_int(who, "batch_size", batch_size)
+    pairs = _checks.pairs(who, "pairs", pairs)
+    sides = []
+    vocabularies = source_vocabulary, target_vocabulary
+    for i, (side, vocabulary) in enumerate(zip(("source", "target"), vocabularies, strict=True)):
+        sentences = [pair[i] for pair in pairs]
+        longest = getattr(model, f"max_{side}_length", None)
+        argument = f"{side}_vocabulary"
+        ids = encoded_rows(who, argument, vocabulary, sentences, longest, "pairs[{}]")
+        sides.append(([[*row, vocabulary.end_id] for row in ids], longest))
+    (sources, source_positions), (targets, target_positions) = sides
+    found = np.zeros(len(pairs), "float32")
+    longer = [max(map(len, rows)) for rows in zip(sources, targets, strict=True)]
+    for batch in batches(longer, batch_size):
+        source = padded([sources[i] for i in batch], batch_size, source_positions)
+        target = padded([targets[i] for i in batch], batch_size, target_positions)
+        begin = np.full_like(target[:, :1], target_vocabulary.begin_id)
+        inputs = source, np.concatenate([begin, target[:, :-1]], axis=1)
+        logits = without_gradients(model)(inputs, training=False)
+        log_p = ops.log_softmax(ops.cast(logits, "float32"), axis=-1)  # (B, T, V)
+        log_p = ops.take_along_axis(log_p, target[..., None], axis=-1)[..., 0]
+        sums = np.sum(np.where(target != 0, ops.convert_to_numpy(log_p), 0.0), axis=1)
+        found[batch] = sums[: len(batch)]
+    return found
 
 
 def _hypotheses(
@@ -275,11 +415,11 @@ def warn_unknown(
 
 def _by_sentence(found: Any) -> Iterator[tuple[np.ndarray, Any]]:
     """Tokens `(N, L)` and scores `(N,)` or None of each sentence, from the results of a search."""
-    tokens = keras.ops.convert_to_numpy(found[0] if isinstance(found, tuple) else found)
+    tokens = ops.convert_to_numpy(found[0] if isinstance(found, tuple) else found)
     if tokens.ndim == 2:  # one result for each sentence
         return ((row[None], None) for row in tokens)
     scores = getattr(found, "scores", None)
-    scores = [None] * len(tokens) if scores is None else keras.ops.convert_to_numpy(scores)
+    scores = [None] * len(tokens) if scores is None else ops.convert_to_numpy(scores)
     return zip(tokens, scores, strict=True)
 
 
@@ -304,7 +444,7 @@ def encoded(
     if can_build:
         model.build_for_any()  # a compiled function must not create weights
     encode = compiled(_encode, model.encode, (tuple(options.items()), ids.shape))
-    return encode(keras.ops.convert_to_tensor(ids))
+    return encode(ops.convert_to_tensor(ids))
 
 
 def _encode(encode: Callable[..., Any], settings: tuple[Any, ...], ids: Any) -> Any:
