@@ -40,12 +40,8 @@ def compiled(
             import tensorflow as tf
 
             # The loop needs no AutoGraph, which keeps the step's owner alive after a failure.
-            of_owner[key] = (
-                run,
-                tf.function(
-                    run, autograph=False, reduce_retracing=True, jit_compile=jit_compile or None
-                ),
-            )
+            options = {"autograph": False, "reduce_retracing": True}
+            of_owner[key] = run, tf.function(run, jit_compile=jit_compile or None, **options)
         else:
             of_owner[key] = run, _compiled_by_jax(run)
     return of_owner[key][1]
@@ -111,8 +107,8 @@ def _names_of_keras() -> frozenset[str]:
     class Model(keras.Model):
         pass
 
-    model = Model()
-    model.layer = keras.layers.Identity()
+    model = Model(name="model")
+    model.layer = keras.layers.Identity(name="layer")
     of_training = {"history", "optimizer", "stop_evaluating", "stop_predicting", "stop_training"}
     return frozenset(vars(model)) - {"layer"} | of_training
 
@@ -128,11 +124,7 @@ def without_gradients(run: Callable[..., Any]) -> Callable[..., Any]:
         return run
     import torch
 
-    def call(*arguments: Any, **options: Any) -> Any:
-        with torch.no_grad():
-            return run(*arguments, **options)
-
-    return call
+    return torch.no_grad()(run)
 
 
 class _Run:
@@ -180,7 +172,6 @@ def _compiled_by_jax(run: _Run) -> Callable[..., Any]:
     import jax
 
     read: dict[int, keras.Variable] = {}
-    known: set[Hashable] = set()
     results: dict[Hashable, _Layout] = {}
 
     def variables() -> list[keras.Variable]:
@@ -207,11 +198,13 @@ def _compiled_by_jax(run: _Run) -> Callable[..., Any]:
     def call(*tensors: Any) -> Any:
         key, arrays = _Layout.of(*jax.tree.flatten(tensors))
         shapes = _shapes(key, arrays)
-        if not hasattr(getattr(run.step(), "__self__", None), "variables") and shapes not in known:
+        if (
+            not hasattr(getattr(run.step(), "__self__", None), "variables")
+            and shapes not in results
+        ):
             with _RecordReads() as scope:
                 jax.eval_shape(functools.partial(arrays_of_result, key), arrays)
             read.update(scope.variables)
-            known.add(shapes)
         arrays = traced(key, [variable.value for variable in variables()], arrays)
         return jax.tree.unflatten(results[shapes].structure, results[shapes].join(arrays))
 

@@ -63,10 +63,9 @@ def advance(
     max_steps: Tensor | None,
 ) -> tuple[Progress, dict[str, Any], tuple[Size, Tensor]]:
     """Runs a search to its end, or for `max_steps` steps: (progress, results by name, (size of the
-    vocabulary, bool `(B,)` whether a sentence has no token left)).
+    vocabulary, bool `(B,)` whether the rules left a sentence no token)).
 
-    `settings` are the forms of the search and its rules, whose `tensors` these are, and whether
-    this is the first step, with one row per sentence.
+    `settings`: the forms of the search and its rules; whether each sentence still has one row.
     """
     forms, is_first = settings
     search, *rules = [form.filled(own) for form, own in zip(forms, tensors, strict=True)]
@@ -110,9 +109,7 @@ def _loop(
     until: Size,
     is_kept: bool,
 ) -> tuple[Tensor, SearchState, tuple[Tensor, ...]]:
-    """Steps until all sentences are done or `until` positions are written; `carried` are the
-    position, the `SearchState` and the changing tensors of the state.
-    """
+    """The carried (position, found, changing tensors of the state) after the last step."""
 
     def one_step(
         position: Tensor, found: SearchState, changing: tuple[Tensor, ...], constants: Any

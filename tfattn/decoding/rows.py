@@ -10,7 +10,7 @@ from tfattn._types import Size, Tensor
 
 _STRIDE = 8  # positions by which a `Past` grows
 
-Advance = Callable[..., tuple[Tensor, Any, tuple[Tensor, ...]]]
+Advance = Callable[..., tuple[Tensor, Any, tuple[Tensor, ...]]]  # a step of the loop
 
 
 def loop_over_open_rows(
@@ -23,14 +23,11 @@ def loop_over_open_rows(
     keep: bool,
     until: Size,
 ) -> tuple[Tensor, Any, tuple[Tensor, ...]]:
-    """Calls `advance` until every row is done, and drops done rows once they are a quarter.
+    """(Position, found, changing) of all rows after the last step; no `changing` unless `keep`.
 
-    An inner loop steps until a quarter of its rows are done, or each `Past` is full. The outer loop
-    then writes all rows to their indices in the result, and continues with the open rows and a
-    longer `Past`.
-
-    `advance` is a function of (position, found, changing, constants) to the next (position, found,
-    changing). Returned are those of all rows, with an empty `changing` unless `keep`.
+    An inner loop calls `advance` of (position, found, changing, constants) until a quarter of its
+    rows are done, or each `Past` is full. The outer loop then writes all rows to their indices in
+    the results, and continues with the open rows and a longer `Past`.
     """
     import tensorflow as tf
 

@@ -169,9 +169,7 @@ def translate_stream(
     who = "translate_stream"
     _checks.string(who, "sentence", sentence)
     check_parts(who, model, source_vocabulary, target_vocabulary)
-    if max_length is not None:
-        _checks.positive_int(who, "max_length", max_length)
-    search = checked_search(who, search, 1, model)
+    search = checked_search(who, search, 1, model, max_length)
     longest = getattr(model, "max_source_length", None)
     (ids,) = encoded_rows(
         who, "source_vocabulary", source_vocabulary, [sentence], longest, "sentence"
@@ -179,9 +177,9 @@ def translate_stream(
     if not ids:
         return iter(())
     source = padded([[*ids, source_vocabulary.end_id]], 1, longest)
-    limits = max_length or limits_of(model, source)
-    state = encoded(model, source, int(np.max(limits)), search.rules)
-    tokens = search.stream(model.step, state, limits, **special_ids(target_vocabulary))
+    most = max_length or limits([len(ids) + 1], getattr(model, "max_target_length", None))
+    state = encoded(model, source, int(np.max(most)), search.rules)
+    tokens = search.stream(model.step, state, most, **special_ids(target_vocabulary))
     return _pieces(tokens, target_vocabulary)
 
 
@@ -290,14 +288,12 @@ def _hypotheses(
     """(Tokens `(N, L)`, scores `(N,)` of beams or None) of each sentence; None if it is empty."""
     check_parts(who, model, source_vocabulary, target_vocabulary)
     sentences = _checks.strings(who, "sentences", sentences)
-    search = checked_search(who, search, len(sentences), model).in_batches()
+    search = checked_search(who, search, len(sentences), model, max_length).in_batches()
     _checks.positive_int(who, "batch_size", batch_size)
-    if max_length is not None:
-        _checks.positive_int(who, "max_length", max_length)
     _checks.boolean(who, "progress", progress)
     place, longest = "sentences[{}]", getattr(model, "max_source_length", None)
     sources = encoded_rows(
-        who, "source_vocabulary", source_vocabulary, sentences, longest, place, stacklevel=5
+        who, "source_vocabulary", source_vocabulary, sentences, longest, place, stacklevel=4
     )
     most = limits([len(ids) + 1 for ids in sources], getattr(model, "max_target_length", None))
     # An empty sentence is not translated, and has no limit.
@@ -315,8 +311,8 @@ def _hypotheses(
     ]
     counts = collections.Counter(ids.shape for ids in arrays)
     for batch, ids in zip(groups, arrays, strict=True):
-        max_lengths = max_length or limits_of(model, ids)
         indices = [*batch, *[batch[-1]] * (len(ids) - len(batch))]
+        max_lengths = max_length or most[indices]
         state = encoded(model, ids, int(np.max(max_lengths)), search.rules, counts[ids.shape])
         of_batch = search.of_sentences(indices)
         try:
@@ -337,19 +333,27 @@ def encoded_rows(
     sentences: Sequence[str],
     longest: int | None,
     place: str,
-    stacklevel: int = 4,
+    stacklevel: int = 3,
 ) -> list[list[int]]:
-    """The ids of sentences by the vocabulary of this argument. Raises for a sentence that is longer
-    than the model's positions, and warns of unknown words.
+    """The ids of sentences by the vocabulary of this argument; `place` names a sentence, with "{}"
+    for its index. Raises for a sentence that is longer than the model's positions, and warns once
+    of unknown words.
     """
     rows = [vocabulary.encode(sentence) for sentence in sentences]
+    unknown = {}
     for i, (sentence, ids) in enumerate(zip(sentences, rows, strict=True)):
         if longest is not None and len(ids) >= longest:  # the end token needs one more position
             expected = f"{longest - 1} tokens, as far as the model's positions reach"
             begin = sentence if len(sentence) < 60 else f"{sentence[:57]}..."
             expected = f"have at most {expected}, not {len(ids)}"
             _checks.fail(who, place.format(i), expected, begin)
-    warn_unknown(who, argument, vocabulary, sentences, rows, place, stacklevel)
+        if words := unknown_words(vocabulary, sentence, ids):
+            unknown[place.format(i)] = words
+    if unknown:
+        hint = ". A `SubwordVocabulary` reads words in parts; `Moses` tokenizes plain text"
+        hint = hint if getattr(vocabulary, "tokenizer", "") is None else ""
+        message = f"{who}: `{argument}` lacks words, which are read as unknown: {listed(unknown)}"
+        warnings.warn(message + hint, stacklevel=stacklevel)
     return rows
 
 
@@ -389,30 +393,6 @@ def listed(unknown: Mapping[str, Sequence[str]]) -> str:
     return "; ".join(shown) + f"; and words of {more} more" * (more > 0)
 
 
-def warn_unknown(
-    who: str,
-    argument: str,
-    vocabulary: Any,
-    sentences: Sequence[str],
-    rows: Sequence[Sequence[int]],
-    place: str,
-    stacklevel: int,
-) -> None:
-    """Warns once of the words that a vocabulary reads as unknown, from the ids of each sentence;
-    `place` names a sentence, with "{}" for its index.
-    """
-    numbered = enumerate(zip(sentences, rows, strict=True))
-    found = {place.format(i): unknown_words(vocabulary, *each) for i, each in numbered}
-    if found := {place: words for place, words in found.items() if words}:
-        hint = (
-            ". A `SubwordVocabulary` reads words in parts; `Moses` tokenizes plain text"
-            if getattr(vocabulary, "tokenizer", "") is None
-            else ""
-        )
-        message = f"{who}: `{argument}` lacks words, which are read as unknown: {listed(found)}"
-        warnings.warn(message + hint, stacklevel=stacklevel)
-
-
 def _by_sentence(found: Any) -> Iterator[tuple[np.ndarray, Any]]:
     """Tokens `(N, L)` and scores `(N,)` or None of each sentence, from the results of a search."""
     tokens = ops.convert_to_numpy(found[0] if isinstance(found, tuple) else found)
@@ -432,7 +412,8 @@ def encoded(
     TensorFlow a batch takes a tenth of the time when compiled, and compiling as long as about three
     batches: it is compiled if `count`, the number of batches of this shape, is above three.
     """
-    options = {"max_length": max_length, **dict.fromkeys(_read_by(rules), True)}
+    options = {"max_length": max_length}
+    options.update((rule.state_key, True) for rule in rules if rule.state_key is not None)
     if keras.backend.backend() == "torch":
         return without_gradients(functools.partial(model.encode, **options))(ids)
     can_build = hasattr(model, "build_for_any")
@@ -451,16 +432,13 @@ def _encode(encode: Callable[..., Any], settings: tuple[Any, ...], ids: Any) -> 
     return encode(ids, **dict(settings[0]))
 
 
-def _read_by(rules: Sequence[Rule]) -> list[str]:
-    """The entries of a state that rules read."""
-    return [rule.state_key for rule in rules if rule.state_key is not None]
-
-
 def special_ids(vocabulary: Any) -> dict[str, Any]:
-    return {name: getattr(vocabulary, name) for name in ("begin_id", "end_id", "padding_id")}
+    return {name: getattr(vocabulary, name) for name in Ids._fields}
 
 
-def checked_search(who: str, search: Search | None, count: int, model: Any) -> Search:
+def checked_search(
+    who: str, search: Search | None, count: int, model: Any, max_length: int | None
+) -> Search:
     """A search whose rules fit that number of sentences and the model; greedy search for None."""
     search = GreedySearch() if search is None else search
     if not isinstance(search, Search):
@@ -469,30 +447,21 @@ def checked_search(who: str, search: Search | None, count: int, model: Any) -> S
         if rule.num_rows not in (None, count):
             expected = f"have rules with a row for each of the {count} sentences, or without rows"
             _checks.fail(who, "search", expected, rule)
-    _check_read(who, model, search.rules)
+        for part in (model, *getattr(model, "models", ())) if rule.state_key else ():
+            arguments = inspect.signature(part.encode).parameters
+            kinds = [each.kind for each in arguments.values()]
+            if rule.state_key not in arguments and inspect.Parameter.VAR_KEYWORD not in kinds:
+                expected = f"have an `encode` with the argument `{rule.state_key}`"
+                _checks.fail(who, "model", f"{expected}, for {type(rule).__name__}", part)
+    if max_length is not None:
+        _checks.positive_int(who, "max_length", max_length)
     return search
-
-
-def _check_read(who: str, model: Any, rules: Sequence[Rule]) -> None:
-    """Raises if `model.encode` lacks the argument for an entry that a rule reads."""
-    if not _read_by(rules):
-        return
-    for part in getattr(model, "models", ()):  # of an ensemble
-        _check_read(who, part, rules)
-    arguments = inspect.signature(model.encode).parameters
-    if any(each.kind is inspect.Parameter.VAR_KEYWORD for each in arguments.values()):
-        return
-    for rule in rules:
-        if rule.state_key is not None and rule.state_key not in arguments:
-            expected = f"have an `encode` with the argument `{rule.state_key}`"
-            _checks.fail(who, "model", f"{expected}, for {type(rule).__name__}", model)
 
 
 def check_parts(who: str, model: Any, source_vocabulary: Any, target_vocabulary: Any) -> None:
     """Raises unless the model has `encode` and `step` and the sizes of the vocabularies."""
-    for name in ("encode", "step"):
-        if not callable(getattr(model, name, None)):
-            _checks.fail(who, "model", "have `encode` and `step`, see `tfattn.decoding`", model)
+    if not all(callable(getattr(model, name, None)) for name in ("encode", "step")):
+        _checks.fail(who, "model", "have `encode` and `step`, see `tfattn.decoding`", model)
     for side, vocabulary in (("source", source_vocabulary), ("target", target_vocabulary)):
         argument = f"{side}_vocabulary"
         _checks.vocabulary(who, argument, vocabulary)
@@ -533,11 +502,6 @@ def limits(lengths: Any, positions: int | None) -> np.ndarray:
     """
     longest = _rounded(3 * _rounded(np.asarray(lengths)) // 2 + 8)
     return longest if positions is None else np.minimum(longest, positions)
-
-
-def limits_of(model: Any, ids: np.ndarray) -> np.ndarray:
-    """`limits` of each row of `(B, S)` padded ids, within the model's positions."""
-    return limits(np.count_nonzero(ids, axis=1), getattr(model, "max_target_length", None))
 
 
 def _rounded(length: Any) -> Any:

@@ -42,12 +42,15 @@ class TargetPrefix(Rule):
     def __init__(self, tokens: Sequence[int] | Sequence[Sequence[int]], scored: bool = True):
         who = "TargetPrefix"
         self.scored = self.lowers_only = _checks.boolean(who, "scored", scored)
-        rows = _rows(tokens)
-        self.per_row = rows is not None
-        if rows is not None:
-            rows = [checked_ids(who, "tokens", row, least=0) for row in rows]
+        if isinstance(tokens, str | bytes | dict) or not np.iterable(tokens):
+            _checks.fail(who, "tokens", "hold ids, or sequences of ids", tokens)
+        given: list[Any] = list(tokens)
+        are_rows = [np.iterable(row) and not isinstance(row, str | bytes) for row in given]
+        self.per_row = bool(given) and all(are_rows)
+        if self.per_row:
+            rows = [checked_ids(who, "tokens", row, least=0) for row in given]
         else:
-            rows = [checked_ids(who, "tokens", tokens)]
+            rows = [checked_ids(who, "tokens", given)]
         table = padded(rows, max(1, *map(len, rows)))
         self.tokens = table if self.per_row else table[0]
 
@@ -82,12 +85,3 @@ class TargetPrefix(Rule):
 
     def check_vocabulary(self, size: int) -> None:
         check_ids_below("TargetPrefix", "tokens", self.tokens, size)
-
-
-def _rows(tokens: Any) -> list[Any] | None:
-    """The sequences of ids; None if `tokens` is one sequence."""
-    if isinstance(tokens, str | bytes | dict) or not np.iterable(tokens):
-        _checks.fail("TargetPrefix", "tokens", "hold ids, or sequences of ids", tokens)
-    tokens = list(tokens)
-    nested = [np.iterable(row) and not isinstance(row, str | bytes) for row in tokens]
-    return tokens if tokens and all(nested) else None
