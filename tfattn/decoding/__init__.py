@@ -28,7 +28,8 @@ token). Beam search does not renormalize the probabilities of the other tokens.
 
 A search is compiled on TensorFlow and on JAX, once for a step and the shapes of the state; on
 PyTorch it runs eagerly. Each call reads the variables of the step again. A Python number or string
-in the state is part of the compiled function: another value compiles another function.
+in the state is part of the compiled function: another value compiles another function. So are the
+Python attributes of the step's model and of its layers: the call after a change compiles anew.
 """
 
 from tfattn._past import Past

@@ -170,7 +170,7 @@ class Search(Configurable):
         ids: Ids,
         return_state: bool = False,
     ) -> Any:
-        """The search as `choose` sees it, with checked ids, and so its rules."""
+        """The search with the checked ids of a call, and so its rules."""
         who = type(self).__name__
         if not callable(step):
             _checks.fail(who, "step", "be callable, see `tfattn.decoding`", step)
@@ -184,7 +184,7 @@ class Search(Configurable):
         settings = {name: int(token) for name, token in ids._asdict().items()}
         search, *rules = (copy.copy(each) for each in (self, *self.rules))
         for each in (search, *rules):
-            vars(each).update(each.arrays(), **settings)
+            vars(each).update(settings)
         search.rules, search.return_state = tuple(rules), return_state
         search.drop_done_rows = keras.backend.backend() == "tensorflow" and not self.jit_compile
         if search.drop_done_rows:
@@ -209,7 +209,8 @@ class Search(Configurable):
         is_open = ops.zeros((batch_size,), "bool")
         extra = self.start(batch_size, length)
         found = SearchState(tokens, is_open, is_open, limits, is_open, is_open, extra)
-        found = found._replace(rule_states=tuple(r.start(tokens, limits) for r in self.rules))
+        rules = [Form.of(rule).filled(rule.arrays()) for rule in self.rules]
+        found = found._replace(rule_states=tuple(rule.start(tokens, limits) for rule in rules))
         if any(rule.state_key is not None for rule in self.rules):
             found = found._replace(at_end=ops.zeros((batch_size,), "float32"))
         return Progress(ops.zeros((), "int32"), found, state)
@@ -399,11 +400,9 @@ def _check_rules(
     ids: Ids,
 ) -> None:
     """Raises if a rule has a wrong number of rows, or needs a greater `max_length`."""
+    rows = np.size(limits) if np.ndim(limits) else batch_size
     for rule in rules:
-        rows: Any = batch_size
-        if ops.is_tensor(batch_size):
-            rows = np.size(limits) if np.ndim(limits) else rule.num_rows
-        if rule.num_rows not in (None, rows):
+        if not ops.is_tensor(rows) and rule.num_rows not in (None, rows):
             expected = f"have a row for each sentence, with `batch_size`={rows}"
             _checks.fail(who, "rules", expected, rule)
         check_required_length(who, rule, limits, ids)
