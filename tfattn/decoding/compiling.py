@@ -50,7 +50,8 @@ def compiled(
 def _python_state(step: Step) -> list[Any]:
     """What a trace turns into constants, to compare: the attributes of the models that a step
     belongs to or refers to, of their layers and dataclasses. Numbers, strings, small arrays and
-    collections count by value, all else by identity: LoRA and quantization replace variables.
+    tuples count by value, all else by identity: LoRA and quantization replace variables, and a
+    list may be a log of calls.
     """
     found: list[Any] = []
     inside = [cell.cell_contents for cell in getattr(step, "__closure__", None) or ()]
@@ -62,13 +63,15 @@ def _python_state(step: Step) -> list[Any]:
         seen.add(id(holder))
         for name, value in _attributes(holder):
             kind = _kinds[type(value)]
+            if isinstance(holder, _MUTABLE) and kind != "model" and not isinstance(value, _MUTABLE):
+                continue
             if kind == "value":
                 found += name, type(value), value
             elif kind == "array" and value.size <= _LARGE:
                 found += name, value.dtype.str, value.shape, value.tobytes()
             elif kind == "model" or kind == "collection" and len(value) <= _LARGE:
                 holders.append(value)
-                found += name, type(value)
+                found += name, id(value) if isinstance(value, _MUTABLE) else type(value)
             else:
                 found += name, id(value)
     return found
@@ -110,11 +113,13 @@ def _names_of_keras() -> frozenset[str]:
     model = Model(name="model")
     model.layer = keras.layers.Identity(name="layer")
     of_training = {"history", "optimizer", "stop_evaluating", "stop_predicting", "stop_training"}
+    of_training |= {"_eval_epoch_iterator", "_jax_state", "_jax_state_synced"}
     return frozenset(vars(model)) - {"layer"} | of_training
 
 
 _kinds = _Kinds()
-_COLLECTIONS = dict, list, tuple, set, frozenset
+_MUTABLE = dict, list, set
+_COLLECTIONS = *_MUTABLE, tuple, frozenset
 _LARGE = 1024  # size from which arrays and collections count by identity
 
 
