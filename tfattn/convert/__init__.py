@@ -23,7 +23,7 @@ from tfattn.convert.graphs import to_litert, to_onnx
 from tfattn.convert.keras import from_keras, to_keras
 from tfattn.convert.marian import from_marian, ids_from_marian, ids_to_marian, to_marian
 from tfattn.convert.marian_folder import load_marian, marian_search
-from tfattn.convert.page import to_page
+from tfattn.convert.page.page import to_page
 from tfattn.convert.pytorch import from_torch, to_torch
 
 __all__ = [

@@ -98,8 +98,7 @@ def to_ctranslate2(
         ...     translations = served.translate(["a bird sings"])
     """
     who = "to_ctranslate2"
-    weights.check_type(who, "model", model, (Transformer,))
-    weights.check_built(who, model, "model")
+    weights.check_built(who, "model", model, (Transformer,))
     folders.check_vocabularies(who, model, vocabularies)
     _check_words(who, vocabularies)
     if quantization is not None and quantization not in _QUANTIZATIONS:

@@ -107,7 +107,7 @@ def to_litert(model: Transformer, path: str | os.PathLike[str]) -> None:
 def _check(who: str, model: Any) -> None:
     if not isinstance(model, Transformer):
         _checks.fail(who, "model", "be a Transformer", model)
-    weights.check_built(who, model, "model")
+    weights.check_built(who, "model", model)
     if model.compute_dtype != "float32":  # runtimes support narrower floats only in part
         expected = 'compute in float32: copy its weights to a model with dtype="float32"'
         _checks.fail(who, "model", expected, model.dtype_policy.name)

@@ -55,8 +55,7 @@ def from_keras(layer: keras.layers.Layer) -> MultiHeadAttention | Attention:
         >>> bool(difference < 1e-5)
         True
     """
-    weights.check_type("from_keras", "layer", layer, _FROM)
-    weights.check_built("from_keras", layer)
+    weights.check_built("from_keras", "layer", layer, _FROM)
     return _FROM[type(layer)]("from_keras", layer)
 
 
@@ -82,8 +81,7 @@ def to_keras(layer: keras.layers.Layer) -> keras.layers.Layer:
         >>> type(tfattn.convert.to_keras(layer)).__name__
         'GroupedQueryAttention'
     """
-    weights.check_type("to_keras", "layer", layer, _TO)
-    weights.check_built("to_keras", layer)
+    weights.check_built("to_keras", "layer", layer, _TO)
     return _TO[type(layer)]("to_keras", layer)
 
 

@@ -125,8 +125,7 @@ def to_marian(model: Transformer) -> dict[str, np.ndarray]:
             by name: another attention, network, norm or position, a logit of padding.
     """
     who = "to_marian"
-    weights.check_type(who, "model", model, (Transformer,))
-    weights.check_built(who, model, "model")
+    weights.check_built(who, "model", model, (Transformer,))
     for block in (*model.encoder.blocks, *model.decoder.blocks):
         blocks.check_block(who, block)
         only = "Marian has only layer normalization after each sublayer, with an epsilon of 1e-5"

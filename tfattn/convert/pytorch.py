@@ -246,8 +246,7 @@ def _layer_name(prefix: str) -> str | None:
 def _parts(who: str, layer: keras.layers.Layer) -> list[weights.Part]:
     """The layers with weights and their tables; raises for what PyTorch's modules lack."""
     if not isinstance(layer, keras.Model):
-        weights.check_type(who, "layer", layer, (MultiHeadAttention, *blocks.BLOCKS))
-        weights.check_built(who, layer)
+        weights.check_built(who, "layer", layer, (MultiHeadAttention, *blocks.BLOCKS))
         return [("", layer, _table(who, layer))]
     parts: list[weights.Part] = []
     for each in layer.layers:

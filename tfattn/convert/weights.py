@@ -94,8 +94,12 @@ def check_type(who: str, argument: str, value: Any, types: Collection[type]) -> 
         _checks.fail(who, argument, f"be one of {names}", value)
 
 
-def check_built(who: str, layer: keras.layers.Layer, argument: str = "layer") -> None:
-    """Raises for a layer that is not built, or is quantized."""
+def check_built(
+    who: str, argument: str, layer: keras.layers.Layer, types: Collection[type] = ()
+) -> None:
+    """Raises for a layer of none of the types, if given, that is not built, or is quantized."""
+    if types:
+        check_type(who, argument, layer, types)
     if not layer.built:
         _checks.fail(who, argument, "be built: call it once to create its weights", layer)
     for part in layer._flatten_layers():

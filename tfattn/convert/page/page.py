@@ -8,8 +8,8 @@ from typing import Any
 
 from tfattn import _checks
 from tfattn._files import replacing
-from tfattn.convert import weights as parts
-from tfattn.convert.page import settings, weights, words
+from tfattn.convert import weights
+from tfattn.convert.page import content
 from tfattn.decoding.translate import check_parts
 from tfattn.models.seq2seq import BahdanauSeq2Seq
 from tfattn.models.transformer import Transformer
@@ -20,8 +20,8 @@ SCRIPTS = (
     *("attention.js", "walk.js", "beams.js", "view.js"),
 )
 _SETTINGS = {
-    Transformer: settings.of_transformer,
-    BahdanauSeq2Seq: settings.of_recurrent,
+    Transformer: content.of_transformer,
+    BahdanauSeq2Seq: content.of_recurrent,
 }
 
 
@@ -70,23 +70,22 @@ def to_page(
         >>> tfattn.convert.to_page(model, words, words, "page.html")  # doctest: +SKIP
     """
     who = "to_page"
-    parts.check_type(who, "model", model, _SETTINGS)
-    parts.check_built(who, model, "model")
+    weights.check_built(who, "model", model, _SETTINGS)
     of_model = _SETTINGS[type(model)](who, model)
     check_parts(who, model, source_vocabulary, target_vocabulary)
     path = _checks.path(who, "path", path)
     examples = _checks.strings(who, "examples", examples)
     if title is not None:
         _checks.string(who, "title", title)
-    if quantization not in weights.QUANTIZATIONS:
-        _checks.fail(who, "quantization", f"be one of {weights.QUANTIZATIONS}", quantization)
-    tensors, content = weights.to_bytes(parts.rows(model), quantization)
-    source = words.to_json(who, "source_vocabulary", source_vocabulary)
-    target = words.to_json(who, "target_vocabulary", target_vocabulary)
+    if quantization not in content.QUANTIZATIONS:
+        _checks.fail(who, "quantization", f"be one of {content.QUANTIZATIONS}", quantization)
+    tensors, stored = content.to_bytes(weights.rows(model), quantization)
+    source = content.of_vocabulary(who, "source_vocabulary", source_vocabulary)
+    target = content.of_vocabulary(who, "target_vocabulary", target_vocabulary)
     data = {
         "settings": {**of_model, "shared": model.share_embeddings},
         "tensors": tensors,
-        "weights": base64.b64encode(content).decode(),
+        "weights": base64.b64encode(stored).decode(),
         "source": source,
         "target": None if target == source else target,
         "examples": examples,
