@@ -99,12 +99,11 @@ def to_ctranslate2(
     """
     who = "to_ctranslate2"
     weights.check_built(who, "model", model, (Transformer,))
-    folders.check_vocabularies(who, model, vocabularies)
+    folder = folders.checked(who, folder, model, vocabularies)
     _check_words(who, vocabularies)
     if quantization is not None and quantization not in _QUANTIZATIONS:
         _checks.fail(who, "quantization", f"be one of {_QUANTIZATIONS}", quantization)
     _checks.positive_int(who, "max_length", max_length)
-    folder = folders.check_empty(who, folder)
     for stack in (model.encoder, model.decoder):
         for block in stack.blocks:
             _check_block(who, block, stack.positions)

@@ -1,8 +1,10 @@
 """Translation by CTranslate2 with a folder of `to_ctranslate2`."""
 
+import contextlib
 import json
 import os
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
@@ -154,17 +156,14 @@ class CTranslate2:
 
     def _record(self) -> dict[str, Any]:
         """The content of `config.json`."""
-        try:
-            with open(os.path.join(self._folder, "config.json"), encoding="utf-8") as file:
-                record = json.load(file)
+        damages = (OSError, ValueError, TypeError, KeyError, RecursionError)  # also of no file
+        with contextlib.suppress(*damages):
+            record = json.loads(Path(self._folder, "config.json").read_text("utf-8"))
             longest, written = record["tfattn_max_length"], record["tfattn_files"]
             is_limit = longest is None or (type(longest) is int and longest > 0)
-            is_ours = is_limit and len(written) >= 3
-        except (OSError, ValueError, TypeError, KeyError, RecursionError):  # missing or damaged
-            is_ours = False
-        if not is_ours:
-            self._refuse("be written by `tfattn.convert.to_ctranslate2`")
-        return record
+            if is_limit and len(written) >= 3:
+                return record
+        self._refuse("be written by `tfattn.convert.to_ctranslate2`")
 
     def _refuse(self, expected: str) -> NoReturn:
         _checks.fail("CTranslate2", "folder", expected, self._folder)

@@ -19,8 +19,10 @@ FILES = (
 )
 
 
-def check_vocabularies(who: str, model: Transformer, vocabularies: Sequence[Any]) -> None:
-    """Raises unless both vocabularies have the model's sizes."""
+def checked(
+    who: str, folder: str | os.PathLike[str], model: Transformer, vocabularies: Sequence[Any]
+) -> str:
+    """The path of a new or empty folder; raises unless vocabularies have the model's sizes."""
     if not isinstance(vocabularies, list | tuple) or len(vocabularies) != 2:
         _checks.fail(who, "vocabularies", "be a pair, source and target", vocabularies)
     for i, (side, vocabulary) in enumerate(zip(("source", "target"), vocabularies, strict=True)):
@@ -30,10 +32,6 @@ def check_vocabularies(who: str, model: Transformer, vocabularies: Sequence[Any]
         if len(vocabulary) != size:
             expected = f"have {size} entries, as in the model"
             _checks.fail(who, name, expected, len(vocabulary))
-
-
-def check_empty(who: str, folder: str | os.PathLike[str]) -> str:
-    """The path of a folder; raises if it exists and is not empty."""
     folder = _checks.path(who, "folder", folder)
     if os.path.exists(folder) and not (os.path.isdir(folder) and not os.listdir(folder)):
         _checks.fail(who, "folder", "be new, or an empty folder", folder)

@@ -56,8 +56,7 @@ def to_onnx(
     """
     who = "to_onnx"
     _check(who, model)
-    folders.check_vocabularies(who, model, vocabularies)
-    folder = folders.check_empty(who, folder)
+    folder = folders.checked(who, folder, model, vocabularies)
     _optional.find("tf2onnx", "export", who)
     source, inputs = _signature(model)
     with folders.atomic_folder(folder) as unfinished:

@@ -99,9 +99,10 @@ def from_marian(state: Mapping[str, Any], config: Mapping[str, Any]) -> Transfor
     )
     model.build_for_any()
     table = _sinusoids(config["max_position_embeddings"], width)
-    state = _complete(state, table, _is_shared(config), config.get("tie_word_embeddings", True))
+    shared = config.get("share_encoder_decoder_embeddings", True)
+    state = _complete(state, table, shared, config.get("tie_word_embeddings", True))
     expected = _state(model)
-    if not _is_shared(config):
+    if not shared:
         del expected["model.shared.weight"]
     weights.check(who, expected, state)
     _load(model, state)
@@ -210,10 +211,6 @@ def _refuse(who: str, config: Mapping[str, Any]) -> None:
         _checks.fail(who, "activation_function", f"be one of {sorted(_ACTIVATIONS)}", activation)
 
 
-def _is_shared(config: Mapping[str, Any]) -> bool:
-    return config.get("share_encoder_decoder_embeddings", True)
-
-
 def _sinusoids(length: int, width: int) -> np.ndarray:
     """Marian's positions `(length, width)`: the sines of all frequencies, then their cosines."""
     pairs = 2 * (np.arange(width) // 2)
@@ -260,12 +257,7 @@ def _state(model: Transformer) -> dict[str, np.ndarray]:
 
 
 def _load(model: Transformer, state: dict[str, np.ndarray]) -> None:
-    state = {**state, **{name: _after_zeros(state[name]) for name in _MATRICES}}
-    bias = np.concatenate([[NEVER], state["final_logits_bias"][0]])
-    state["lm_head.bias"] = bias.astype("float32")
-    weights.load_state(_parts(model), state)
-
-
-def _after_zeros(matrix: np.ndarray) -> np.ndarray:
-    """Prepends a row of zeros for padding."""
-    return np.concatenate([np.zeros_like(matrix[:1]), matrix])
+    """Loads a complete state, with an entry of padding before all others."""
+    with_padding = {name: np.pad(state[name], ((1, 0), (0, 0))) for name in _MATRICES}
+    bias = np.concatenate([[NEVER], state["final_logits_bias"][0]]).astype("float32")
+    weights.load_state(_parts(model), {**state, **with_padding, "lm_head.bias": bias})

@@ -309,15 +309,11 @@ def _check_sizes(config: Mapping[str, Any], state: Mapping[str, Any]) -> None:
 
 
 def _forbid_padding(model: Transformer, padding: int, renormalized: bool | None) -> None:
-    """Makes the model never predict Marian's padding, the entry `padding`.
-
-    If renormalized, the other entries share its probability. If not, entry 0 gets it, which no
-    search predicts.
-    """
+    """Makes the model never predict Marian's padding, the entry `padding`."""
     output = model.output_dense
     kernel, bias = np.array(output.kernel), np.array(output.bias)
     kernel[:, 0], bias[0] = 0, NEVER
-    if not renormalized:
+    if not renormalized:  # entry 0, which no search predicts, gets the probability of padding
         kernel[:, 0], bias[0] = kernel[:, padding], bias[padding]
     kernel[:, padding], bias[padding] = 0, NEVER
     output.kernel.assign(kernel)

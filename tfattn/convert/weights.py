@@ -14,10 +14,7 @@ from tfattn import _checks
 
 
 def arrays(layer: keras.layers.Layer) -> dict[str, np.ndarray]:
-    """The weights of a built layer, by their relative paths, such as `query/kernel`.
-
-    If LoRA is enabled, its product is added to the matrix, as in calls of the layer.
-    """
+    """The weights of a built layer by relative paths, as `query/kernel`; with LoRA's product."""
     variables = _variables(layer)
     found = {name: np.array(variable) for name, variable in variables.items()}
     for part in layer._flatten_layers():
@@ -127,9 +124,16 @@ def below(table: Table, prefix: str, path: str) -> Table:
 
 def rows(layer: keras.layers.Layer) -> dict[str, np.ndarray]:
     """As `arrays`, but matrices have a row for each output, of all heads one after another."""
-    return {
-        path: _float32_where_narrow(_rows(path, array)) for path, array in arrays(layer).items()
-    }
+    found = {}
+    for path, array in arrays(layer).items():
+        # The output map of an attention has heads as inputs, all other maps as outputs.
+        inputs = array.ndim - 1 if "attention_output/" in path else 1
+        if path.endswith("kernel"):
+            array = array.reshape(math.prod(array.shape[:inputs]), -1).T
+        elif not path.endswith("embeddings"):
+            array = array.reshape(-1)
+        found[path] = _float32_where_narrow(array)
+    return found
 
 
 def to_state(parts: Iterable[Part]) -> dict[str, np.ndarray]:
@@ -171,13 +175,3 @@ def _variables(layer: keras.layers.Layer) -> dict[str, Any]:
 
 def _shape(state: Mapping[str, Any], name: str) -> str:
     return str(tuple(np.shape(state[name]))) if name in state else "none"
-
-
-def _rows(path: str, array: np.ndarray) -> np.ndarray:
-    if path.endswith("embeddings"):
-        return array
-    if not path.endswith("kernel"):
-        return array.reshape(-1)
-    # The output map of an attention has heads as inputs, all other maps as outputs.
-    inputs = array.ndim - 1 if "attention_output/" in path else 1
-    return array.reshape(math.prod(array.shape[:inputs]), -1).T

@@ -17,9 +17,9 @@ from tfattn import _checks
 from tfattn._files import replacing
 from tfattn.training import processes
 
-# Errors raised by reading a damaged file or a file of another format.
-_UNREADABLE = (
-    *(OSError, EOFError, KeyError, TypeError, ValueError, RuntimeError, NotImplementedError),
+# Errors raised by reading a damaged file, a file of another format, or one of a missing class.
+UNREADABLE = (
+    *(OSError, EOFError, KeyError, TypeError, ValueError, NotImplementedError),
     *(zipfile.BadZipFile, zlib.error),
 )
 
@@ -238,7 +238,7 @@ class Backup(keras.callbacks.Callback):
                     "history": dict(logs["history"]),
                     "optimizer": logs["optimizer"],
                 }
-            except _UNREADABLE as error:
+            except (*UNREADABLE, RuntimeError) as error:
                 expected = f"be an intact file of `Backup`; delete it to start again ({error})"
                 _checks.fail("Backup", "filepath", expected, str(self.filepath))
         return logs, arrays

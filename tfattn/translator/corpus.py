@@ -56,9 +56,7 @@ class FitPhase(NamedTuple):
 def phases(
     preset: Preset, train: Pairs, vocabularies: list[Vocabulary], options: argparse.Namespace
 ) -> list[FitPhase]:
-    """The phases of `options.epochs` epochs; `vocabularies` are those of source and target. A model
-    learns fastest from plain batches; later epochs with BPE dropout reduce overfitting.
-    """
+    """The phases of `options.epochs` epochs: plain, which teaches fastest, and with BPE dropout."""
     begin, end = preset.bpe_dropout
     planned = [(0, begin, False), (begin, end, True), (end, options.epochs, False)]
     found = []

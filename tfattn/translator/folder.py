@@ -4,18 +4,17 @@ import contextlib
 import hashlib
 import json
 import os
-import zlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import filelock
 import keras
 
 from tfattn import data, decoding
 from tfattn._files import replacing
-from tfattn.training.backup import lock
+from tfattn.decoding.translation import check_parts
+from tfattn.training.backup import UNREADABLE, lock
 from tfattn.translator.corpus import Vocabulary
 
 # The entries of a record that a command reads, with their types.
@@ -28,11 +27,6 @@ _ENTRIES: dict[str, Any] = {
     "sentences": str,
     "settings": dict,
 }
-# Errors of Keras and of its file formats for a damaged file, or for a missing class.
-_UNREADABLE = (
-    *(EOFError, KeyError, NotImplementedError, OSError, TypeError, ValueError),
-    *(BadZipFile, zlib.error),
-)
 
 
 class Folder:
@@ -50,9 +44,7 @@ class Folder:
         self._lock: filelock.BaseFileLock | None = None
 
     def lock(self, new: bool = False) -> None:
-        """Locks the folder against other training runs until this process ends. A missing folder is
-        created if `new`, else ignored.
-        """
+        """Locks the folder, created if `new`, against other runs until this process ends."""
         if self._lock is not None:
             return
         path = os.path.realpath(self.path)  # a link's target may not exist yet
@@ -128,18 +120,12 @@ class Folder:
         try:
             # Not compiled: an older run has its optimizer, and a PyTorch run that of its backend.
             model = keras.models.load_model(self.model, compile=False)
-        except _UNREADABLE as error:
+        except UNREADABLE as error:
             first = (str(error).strip().splitlines() or [""])[0][:200]
             raise ValueError(
                 f"{self.model} cannot be loaded as a model ({type(error).__name__}: {first})"
             ) from error
-        sides = ("source_vocabulary_size", "target_vocabulary_size")
-        sizes, found = [getattr(model, side, 0) for side in sides], list(map(len, vocabularies))
-        if sizes != found:
-            raise ValueError(
-                f"{self.model} contains a {type(model).__name__} for vocabularies of {sizes} "
-                f"entries; those in its folder have {found}"
-            )
+        check_parts(str(self.model), model, *vocabularies)
         return model, vocabularies
 
 

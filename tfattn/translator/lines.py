@@ -139,9 +139,7 @@ _PLACE = r"`?(?:sentences|pairs)\[(\d+)\]`?"  # in error messages of `decoding`
 
 @contextlib.contextmanager
 def opened(path: Path | None) -> Iterator[tuple[Iterator[str], bool]]:
-    """The lines of a file, plain or compressed by gzip, or of standard input for None; and whether
-    they come from a terminal.
-    """
+    """The lines of a file, or of standard input for None; and whether a terminal sends them."""
 
     def fail(expected: str) -> NoReturn:
         raise ValueError(f"{path or 'standard input'} must {expected}")

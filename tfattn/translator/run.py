@@ -75,9 +75,7 @@ class Run:
         return json.loads(json.dumps(found))  # with the types of the JSON file
 
     def _check(self) -> None:
-        """Raises if a new run would overwrite a run or a model, or if a run cannot be resumed with
-        these options and sentences.
-        """
+        """Raises if a run or model would be overwritten, or cannot resume with these options."""
         done, resumes, path = self.backup.epoch, self.options.resume, self.folder.path
         others = "Use --out to choose another folder."
         if done and not resumes:
@@ -282,10 +280,7 @@ def _without_optimizer(model: keras.Model) -> keras.Model:
 
 
 class _Log(keras.callbacks.Callback):
-    """Ends `fit` after so many epochs, those of its phase and of earlier ones. Prints a line every
-    few seconds within an epoch, where the output is no terminal. Keras prints the line of an epoch
-    after this callback, without a score that was not computed.
-    """
+    """Ends `fit` after so many epochs; prints a line every few seconds outside of a terminal."""
 
     def __init__(self, epochs: int):
         super().__init__()
@@ -305,7 +300,7 @@ class _Log(keras.callbacks.Callback):
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         if epoch + 1 == self.epochs:
             self.model.stop_training = True
-        if math.isnan(logs["val_bleu"]):
+        if math.isnan(logs["val_bleu"]):  # not computed; Keras prints the others after this
             del logs["val_bleu"]
 
 

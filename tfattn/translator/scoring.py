@@ -159,9 +159,7 @@ def _check_same_sentences(option: str, runs: dict[str, dict[str, Pairs]]) -> Non
 def _scores(
     metrics: dict[str, Any], hypotheses: list[str], pairs: Pairs, compared: list[str]
 ) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
-    """(Scores with their 95% intervals by bootstrap, and the p-value of the difference from other
-    translations, unless these are the same; signatures).
-    """
+    """(Scores with 95% intervals, and p-values if other translations are compared; signatures)."""
     paired_test = _optional.find("sacrebleu.significance", "text", "score").PairedTest
     others = [("compared", compared)] if compared != hypotheses else []
     references = [[reference for _, reference in pairs]]

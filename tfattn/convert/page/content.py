@@ -67,15 +67,12 @@ def _positions(who: str, layer: keras.layers.Layer) -> dict[str, Any]:
 
 
 def to_bytes(found: dict[str, np.ndarray], quantization: str) -> tuple[list[dict[str, Any]], bytes]:
-    """The tensors' names, sizes and types, and their content, each at a multiple of 4 bytes.
-
-    A matrix of int8 follows the scales of its rows. Vectors stay in float32.
-    """
+    """The tensors' names, sizes and types, and their content, each at a multiple of 4 bytes."""
     tensors, content = [], bytearray()
     for name, array in found.items():
         array = array.astype("float32")
         rows, columns = array.shape if array.ndim == 2 else (1, len(array))
-        kind = quantization if array.ndim == 2 else "float32"
+        kind = quantization if array.ndim == 2 else "float32"  # of vectors
         tensors.append({"name": name, "rows": rows, "columns": columns, "type": kind})
         for part in _int8(array) if kind == "int8" else [array.astype(kind)]:
             little = part.astype(part.dtype.newbyteorder("<")).tobytes()
