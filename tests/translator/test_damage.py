@@ -135,9 +135,9 @@ RUN = {
     changed_byte: r"model\.keras was damaged or replaced after its training",
     cut_off: r"model\.keras cannot be loaded as a model",
     of_a_later_zip: r"model\.keras cannot be loaded as a model",
-    no_translator: r"model\.keras: `model` must have `encode` and `step`, .* Received: model=<Sequential",
+    no_translator: r"model\.keras: `model` must have `encode` and `step`",
     other_words: "the vocabularies in .* are not the vocabularies of its model",
-    words_of_another_size: r"model\.keras: `target_vocabulary` must have 6 entries, as in the model\. Received: .*=7",
+    words_of_another_size: r"model\.keras: `target_vocabulary` must have 6 entries, as in the model",
     no_vocabulary: r"`path` must name an existing file.*source\.vocabulary",
 }
 

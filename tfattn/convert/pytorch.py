@@ -212,11 +212,11 @@ def _model(
             layers.append(norm)
         return layers
 
-    def decoded(layers: list[keras.layers.Layer], target: Any, memory: Any) -> Any:
+    def through(layers: list[keras.layers.Layer], tokens: Any, memory: Any = None) -> Any:
         for layer in layers:
             decodes = isinstance(layer, TransformerDecoderBlock)
-            target = layer(target, memory) if decodes else layer(target)
-        return target
+            tokens = layer(tokens, memory) if decodes else layer(tokens)
+        return tokens
 
     source, target, memory = (
         keras.Input((None, _width(state)), name=name) for name in ("source", "target", "memory")
@@ -224,13 +224,11 @@ def _model(
     if kind == "encoder stack":
         model = keras.Sequential([source, *stack("encoder")])
     elif kind == "decoder stack":
-        model = keras.Model([target, memory], decoded(stack("decoder"), target, memory))
+        model = keras.Model([target, memory], through(stack("decoder"), target, memory))
     else:
-        memory = source
-        for layer in stack("encoder", "encoder."):
-            memory = layer(memory)
-        decoder = stack("decoder", "decoder.")
-        model = keras.Model([source, target], decoded(decoder, target, memory))
+        memory = through(stack("encoder", "encoder."), source)
+        written = through(stack("decoder", "decoder."), target, memory)
+        model = keras.Model([source, target], written)
     model.supports_masking = True  # as all layers do; Keras would warn
     return model
 
