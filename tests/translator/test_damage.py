@@ -137,7 +137,7 @@ RUN = {
     of_a_later_zip: r"model\.keras cannot be loaded as a model",
     no_translator: r"model\.keras: `model` must have `encode` and `step`",
     other_words: "the vocabularies in .* are not the vocabularies of its model",
-    words_of_another_size: r"model\.keras: `target_vocabulary` must have 6 entries, as in the model",
+    words_of_another_size: r"model\.keras: `target_vocabulary` must have 6 entries, as in",
     no_vocabulary: r"`path` must name an existing file.*source\.vocabulary",
 }
 

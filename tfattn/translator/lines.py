@@ -34,7 +34,7 @@ def translate(options: argparse.Namespace) -> None:
             print(f"One sentence per line{split}; end with Ctrl-D.", file=sys.stderr)
         search = translating.search(options, translating.published_search(options, paths))
         at_once = 1 if typed or options.stream else AT_ONCE
-        progress = at_once > 1 and not sys.stdout.isatty() and translating.bar()
+        progress = at_once > 1 and not sys.stdout.isatty()
         lines, done = map(before, map(str.strip, text)), 0
         unknown = UnknownWords(vocabularies[0], options.raw)
         try:

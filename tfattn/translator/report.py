@@ -19,7 +19,7 @@ def show(run: Run, model: keras.Model, history: dict[str, Any]) -> None:
     options, folder = run.options, run.folder
     sources, references = zip(*run.scored[: options.sentences], strict=True)
     search = translating.search(options, translating.published_search(options, [folder.path]))
-    hypotheses = translating.translate(model, sources, run.vocabularies, search, translating.bar())
+    hypotheses = translating.translate(model, sources, run.vocabularies, search, progress=True)
     seconds = run.seconds  # before the figures
 
     print("\nTranslations of held-out sentences:")

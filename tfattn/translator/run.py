@@ -25,9 +25,7 @@ PROGRESS_EVERY = 5.0  # seconds
 
 
 class Run:
-    """One training run, from its options to its model. If it cannot be made, nothing but the lock
-    file of the folder has been written. `options.epochs` becomes the number of epochs to train.
-    """
+    """A training run; if it cannot be made, nothing but the lock file of its folder is written."""
 
     def __init__(self, options: argparse.Namespace):
         self._began = time.perf_counter()
@@ -315,11 +313,8 @@ class _Clock(keras.callbacks.Callback):
 
 
 def keep_freed_memory() -> None:
-    """Makes glibc, the C library of Linux, keep the memory of freed arrays for new arrays.
-
-    By default it returns large arrays to the system, and gets them back as pages of zeros in every
-    training step. Environment variables that begin with MALLOC_ take precedence.
-    """
+    """Makes glibc keep the memory of freed arrays for new ones, unless MALLOC_* variables are set."""
+    # By default it gets large arrays back as pages of zeros in every training step.
     if sys.platform != "linux" or any(name.startswith("MALLOC_") for name in os.environ):
         return
     library = ctypes.CDLL(None)

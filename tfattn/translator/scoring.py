@@ -73,7 +73,7 @@ def score(options: argparse.Namespace) -> None:
             sources = [source for source, _ in pairs]
             search = translating.search(options, searches[name])
             hypotheses = translating.translate(
-                model, sources, vocabularies, search, translating.bar(), options.max_length
+                model, sources, vocabularies, search, True, options.max_length
             )
             other = compared.setdefault(part, hypotheses) if baseline else hypotheses
             scores, signatures = _scores(metrics, hypotheses, pairs, other)

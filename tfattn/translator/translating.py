@@ -38,10 +38,7 @@ def search(
 
 
 def published_search(options: argparse.Namespace, paths: Sequence[Path]) -> dict[str, Any]:
-    """The search that the first of the runs was published with, and the options in place of its
-    arguments: those of `PooledBeamSearch`, unless the options select another search, and
-    `first_token`, where each translation begins with that token.
-    """
+    """Arguments of `PooledBeamSearch`, as published or given, and `first_token` of translations."""
     searches = [Folder(path).read_record().get("search", {}) for path in paths]
     first = searches[0]
     if options.beam == 1 or getattr(options, "sample", False):
@@ -91,9 +88,8 @@ def translate(
     max_length: int | None = None,
     call: Callable[..., list[Any]] = decoding.translate,
 ) -> list[Any]:
-    """The translations, or the results of `call` instead; the progress bar is written to standard
-    error.
-    """
+    """The translations, or the results of `call`; a terminal on standard error shows progress."""
+    progress = progress and sys.stderr.isatty()
     options = {"batch_size": 128, "max_length": max_length, "progress": progress}
     shown = contextlib.redirect_stdout(sys.stderr) if progress else contextlib.nullcontext()
     with shown, without_warnings():
@@ -106,8 +102,3 @@ def without_warnings() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", r"\w+: `\w+` lacks words")
         yield
-
-
-def bar() -> bool:
-    """Whether to show a progress bar: standard error is a terminal."""
-    return sys.stderr.isatty()
