@@ -313,7 +313,7 @@ class _Clock(keras.callbacks.Callback):
 
 
 def keep_freed_memory() -> None:
-    """Makes glibc keep the memory of freed arrays for new ones, unless MALLOC_* variables are set."""
+    """Makes glibc keep the memory of freed arrays, unless MALLOC_ variables are set."""
     # By default it gets large arrays back as pages of zeros in every training step.
     if sys.platform != "linux" or any(name.startswith("MALLOC_") for name in os.environ):
         return
