@@ -13,7 +13,7 @@ import keras
 
 from tfattn import data, decoding
 from tfattn._files import replacing
-from tfattn.decoding.translation import check_parts
+from tfattn.decoding.translate import check_parts
 from tfattn.training.backup import UNREADABLE, lock
 from tfattn.translator.corpus import Vocabulary
 
