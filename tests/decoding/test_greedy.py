@@ -267,11 +267,11 @@ def test_search_once_compiled_reads_variables_as_they_are_now():
 
 
 class Chosen(keras.layers.Layer):
-    """Writes a token that is no variable, as an attribute, in a list, and of a layer of its own."""
+    """Writes a token that is no variable: an attribute, a tuple, and of a layer of its own."""
 
     def __init__(self, inner=None):
         super().__init__()
-        self.k, self.ks, self.inner, self.built = 4, [0], inner, True
+        self.k, self.ks, self.inner, self.built = 4, (0,), inner, True
         self.traces = 0
 
     def step(self, tokens, position, state):
@@ -309,7 +309,7 @@ def change_k(each):
 
 
 def change_ks(each):
-    each.ks = [*each.ks, 2]
+    each.ks = (*each.ks, 2)
 
 
 @pytest.mark.slow

@@ -1,13 +1,11 @@
 """One compiled loop for each step function, kept as long as the step's owner lives."""
 
-import dataclasses
 import functools
 import weakref
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple
 
 import keras
-import numpy as np
 
 from tfattn import _checks
 from tfattn._types import Step, Tensor
@@ -48,79 +46,42 @@ def compiled(
 
 
 def _python_state(step: Step) -> list[Any]:
-    """What a trace turns into constants, to compare: the attributes of the models that a step
-    belongs to or refers to, of their layers and dataclasses. Numbers, strings, small arrays and
-    tuples count by value, all else by identity: LoRA and quantization replace variables, and a
-    list may be a log of calls.
+    """What a trace turns into constants, to compare: public attributes that are numbers, strings or
+    tuples of them, of the models that a step belongs to or refers to and of their layers; and which
+    weights there are, since LoRA and quantization replace them.
     """
-    found: list[Any] = []
-    inside = [cell.cell_contents for cell in getattr(step, "__closure__", None) or ()]
-    holders = [getattr(step, "__self__", step), *(x for x in inside if _kinds[type(x)] == "model")]
-    seen: set[int] = set()
-    for holder in holders:  # which grows
-        if id(holder) in seen:
+    owner = getattr(step, "__self__", step)
+    state = [id(weight) for weight in getattr(owner, "weights", ())]
+    cells = getattr(step, "__closure__", None) or ()
+    models, seen = [owner, *_models_in([cell.cell_contents for cell in cells])], set()
+    for model in models:  # which grows
+        if id(model) in seen:
             continue
-        seen.add(id(holder))
-        for name, value in _attributes(holder):
-            kind = _kinds[type(value)]
-            if isinstance(holder, _MUTABLE) and kind != "model" and not isinstance(value, _MUTABLE):
+        seen.add(id(model))
+        for name, value in getattr(model, "__dict__", {}).items():
+            if name.startswith("_") or name in _CHANGED_BY_TRAINING:
                 continue
-            if kind == "value":
-                found += name, type(value), value
-            elif kind == "array" and value.size <= _LARGE:
-                found += name, value.dtype.str, value.shape, value.tobytes()
-            elif kind == "model" or kind == "collection" and len(value) <= _LARGE:
-                holders.append(value)
-                found += name, id(value) if isinstance(value, _MUTABLE) else type(value)
+            if _is_plain(value):
+                state += name, type(value), value
             else:
-                found += name, id(value)
-    return found
+                models += _models_in(value)
+        models += model.layers if isinstance(model, keras.Model) else ()
+    return state
 
 
-def _attributes(holder: Any) -> Iterable[tuple[Any, Any]]:
-    """The parts of a model or a collection, by name."""
-    if isinstance(holder, dict):
-        return holder.items()
-    if isinstance(holder, _COLLECTIONS):
-        return enumerate(holder)
-    own, skipped = getattr(holder, "__dict__", {}), _names_of_keras()
-    layers = holder.layers if isinstance(holder, keras.Model) else ()
-    return [*((name, own[name]) for name in own if name not in skipped), *enumerate(layers)]
+def _models_in(value: Any) -> list[Any]:
+    """The value itself, or those in a list or tuple, that have a step or layers to look at."""
+    values = value if isinstance(value, list | tuple) else [value]
+    return [x for x in values if isinstance(x, keras.Layer) or hasattr(type(x), "step")]
 
 
-class _Kinds(dict[type, str]):
-    """How `_python_state` compares objects of a class."""
-
-    def __missing__(self, cls: type) -> str:
-        if issubclass(cls, keras.Layer) or hasattr(cls, "step") or dataclasses.is_dataclass(cls):
-            self[cls] = "model"
-        elif issubclass(cls, bool | int | float | complex | str | bytes | None):
-            self[cls] = "value"
-        elif issubclass(cls, _COLLECTIONS):
-            self[cls] = "collection"
-        else:
-            self[cls] = "array" if issubclass(cls, np.ndarray) else "identity"
-        return self[cls]
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, tuple):
+        return all(map(_is_plain, value))
+    return isinstance(value, bool | int | float | str)
 
 
-@functools.cache
-def _names_of_keras() -> frozenset[str]:
-    """Names of attributes of every model, which hold what training and tracking change."""
-
-    class Model(keras.Model):
-        pass
-
-    model = Model(name="model")
-    model.layer = keras.layers.Identity(name="layer")
-    of_training = {"history", "optimizer", "stop_evaluating", "stop_predicting", "stop_training"}
-    of_training |= {"_eval_epoch_iterator", "_jax_state", "_jax_state_synced"}
-    return frozenset(vars(model)) - {"layer"} | of_training
-
-
-_kinds = _Kinds()
-_MUTABLE = dict, list, set
-_COLLECTIONS = *_MUTABLE, tuple, frozenset
-_LARGE = 1024  # size from which arrays and collections count by identity
+_CHANGED_BY_TRAINING = {"stop_evaluating", "stop_predicting", "stop_training"}  # of Keras's models
 
 
 def without_gradients(run: Callable[..., Any]) -> Callable[..., Any]:
