@@ -11,13 +11,14 @@ import numpy as np
 from keras import ops
 
 from tfattn import _checks
+from tfattn.layers.base import flat_layers
 
 
 def arrays(layer: keras.layers.Layer) -> dict[str, np.ndarray]:
     """The weights of a built layer by relative paths, as `query/kernel`; with LoRA's product."""
     variables = _variables(layer)
     found = {name: np.array(variable) for name, variable in variables.items()}
-    for part in layer._flatten_layers():
+    for part in flat_layers(layer):
         if getattr(part, "lora_enabled", False):
             own = {id(variable) for variable in part.variables}
             for name in [name for name, variable in variables.items() if id(variable) in own]:
@@ -99,7 +100,7 @@ def check_built(
         check_type(who, argument, layer, types)
     if not layer.built:
         _checks.fail(who, argument, "be built: call it once to create its weights", layer)
-    for part in layer._flatten_layers():
+    for part in flat_layers(layer):
         mode = part.quantization_mode
         reason = f"{part.name} is {mode}, and rounds its inputs; convert it before the quantization"
         refuse(who, "quantize", mode is not None, reason)

@@ -12,6 +12,7 @@ from tfattn import _checks
 from tfattn._types import Tensor
 from tfattn.interpret import gradients
 from tfattn.interpret.gradients import output_map
+from tfattn.layers.base import flat_layers
 
 
 @contextlib.contextmanager
@@ -125,13 +126,13 @@ def _layers_with_heads(who: str, model: keras.layers.Layer) -> dict[str, keras.l
     """The attention layers whose heads meet in one output map, by path."""
     _check_model(who, model)
     layers = {}
-    for layer in model._flatten_layers():
+    for layer in flat_layers(model):
         if _joins_heads(output_map(layer)):
             if layer.path in layers:
                 _checks.fail(who, "model", "have a path of its own for each layer", layer.path)
             layers[layer.path] = layer
     if not layers:
-        names = [x.path for x in model._flatten_layers() if "attention" in type(x).__name__.lower()]
+        names = [x.path for x in flat_layers(model) if "attention" in type(x).__name__.lower()]
         expected = (
             "be built, and have a layer whose heads can be switched off: MultiHeadAttention, "
             "GroupQueryAttention, or one with the same kind of output map, without LoRA and not "

@@ -68,7 +68,7 @@ class RestoredParts(Configured):
             for path, part in parts:
                 if recorded.get(path, part.trainable) != part.trainable:
                     part.trainable = recorded[path]
-        _quantize(sublayers(self, recursive=True), self._quantized_parts)
+        _quantize(_sublayers(self, recursive=True), self._quantized_parts)
         self._trainable_parts, self._made_frozen, self._quantized_parts = (), False, ()
 
     def get_config(self) -> dict[str, Any]:
@@ -79,7 +79,7 @@ class RestoredParts(Configured):
                 if part.trainable != parts[_above(path)].trainable:
                     flags[path] = part.trainable
         # All levels of sublayers, since their own configs are not in this config.
-        records = list(self._quantized_parts) or _records(sublayers(self, recursive=True))
+        records = list(self._quantized_parts) or _records(_sublayers(self, recursive=True))
         changed = {"trainable_parts": flags, _ENTRY: records}
         return {**config, **{name: parts for name, parts in changed.items() if parts}}
 
@@ -94,7 +94,7 @@ class RestoredParts(Configured):
 
     def save_own_variables(self, store: Any) -> None:
         super().save_own_variables(store)  # type: ignore[misc]
-        records = _records(sublayers(self))
+        records = _records(_sublayers(self))
         if records:
             store[_ENTRY] = np.frombuffer(json.dumps(records).encode(), "uint8")
         # Not for other layers, such as attention, since Keras's own layers read their files.
@@ -103,7 +103,7 @@ class RestoredParts(Configured):
 
     def load_own_variables(self, store: Any) -> None:
         if _ENTRY in store.keys():
-            _quantize(sublayers(self), json.loads(bytes(np.asarray(store[_ENTRY]))))
+            _quantize(_sublayers(self), json.loads(bytes(np.asarray(store[_ENTRY]))))
         own = {name: store[name] for name in store.keys() if name not in (_ENTRY, _NUMBER)}
         super().load_own_variables(own)  # type: ignore[misc]
         if _NUMBER not in store.keys() or not self.built or self._has_other_weights():
@@ -118,7 +118,7 @@ class RestoredParts(Configured):
         """Whether quantization or LoRA changed the number of weights."""
         return any(
             part.quantization_mode is not None or getattr(part, "lora_enabled", False)
-            for part in sublayers(self, recursive=True)
+            for part in _sublayers(self, recursive=True)
         )
 
 
@@ -140,15 +140,19 @@ def _restoring(build: Callable[..., None]) -> Callable[..., None]:
     return build_and_restore
 
 
-def sublayers(layer: Any, recursive: bool = False) -> list[keras.layers.Layer]:
+def flat_layers(layer: Any) -> list[keras.layers.Layer]:
+    """The layer and the layers in it, at all levels."""
+    return [layer, *_sublayers(layer, recursive=True)]
+
+
+def _sublayers(layer: Any, recursive: bool = False) -> list[keras.layers.Layer]:
     """The sublayers, in the order of their creation."""
-    # Only models have a public method for this.
     return layer._flatten_layers(include_self=False, recursive=recursive)
 
 
 def _by_path(layer: Any, above: str = "") -> Iterator[tuple[str, Any]]:
     """(Path, sublayer) pairs at all levels, outer layers first."""
-    for part in sublayers(layer):
+    for part in _sublayers(layer):
         path = f"{above}/{part.name}" if above else part.name
         yield path, part
         yield from _by_path(part, path)

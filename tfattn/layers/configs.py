@@ -156,8 +156,9 @@ def build_part(holder: keras.layers.Layer, part: keras.layers.Layer | None, *sha
         return
     if not part.built:
         part.build(*shapes)
-    # Weak references: a deleted layer no longer shares the sublayer.
-    vars(part).setdefault("_holders", weakref.WeakSet()).add(holder)
+    if not hasattr(part, "_holders"):
+        part._holders = weakref.WeakSet()  # a deleted layer no longer shares the sublayer
+    part._holders.add(holder)
 
 
 def other_holders(part: Any, holder: Any) -> list[str]:

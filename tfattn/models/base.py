@@ -13,7 +13,7 @@ from tfattn._types import Tensor
 from tfattn.core import products
 from tfattn.core.engine import scope
 from tfattn.core.floats import given_tensor
-from tfattn.layers.base import CheckedCall, sublayers
+from tfattn.layers.base import CheckedCall, flat_layers
 from tfattn.layers.tokens import whole_ids
 
 
@@ -160,7 +160,7 @@ class TokenModel(CheckedCall, keras.Model):
         """Not for subclasses that define `build`, or have layers that only a call builds."""
         if _is_defined_here(self.build):
             self.build_for_any()
-            if all(layer.built for layer in sublayers(self, recursive=True)):
+            if all(layer.built for layer in flat_layers(self)):
                 self.optimizer.build(self.trainable_variables)
 
 

@@ -15,6 +15,7 @@ from tfattn import _checks
 from tfattn.layers.attention import recording
 from tfattn.layers.attention.base import AttentionLayer
 from tfattn.layers.attention.scores import Score
+from tfattn.layers.base import flat_layers
 
 # Keras's layers that return their weights on request, and their attributes to reset meanwhile.
 REQUESTED = (
@@ -61,7 +62,7 @@ def attention_weights(model: keras.layers.Layer, *inputs: Any, **kwargs: Any) ->
         _checks.fail("attention_weights", "model", "be a Keras model or layer", model)
     kwargs.setdefault("training", False)
     with _lock:
-        if not all(layer.built for layer in model._flatten_layers()):
+        if not all(layer.built for layer in flat_layers(model)):
             model(*inputs, **kwargs)  # layers may create others when they are built
         with _asked_for_weights(model), recording.started() as weights:
             model(*inputs, **kwargs)
@@ -69,7 +70,7 @@ def attention_weights(model: keras.layers.Layer, *inputs: Any, **kwargs: Any) ->
     if not weights:
         expected = "hold attention layers of this package or of Keras"
         kinds = (AttentionLayer, Score, *REQUESTED)
-        if hidden or any(isinstance(layer, kinds) for layer in model._flatten_layers()):
+        if hidden or any(isinstance(layer, kinds) for layer in flat_layers(model)):
             expected += ", and run them eagerly (a `call` under tf.function hides them)"
         if hidden:
             expected += f"; these layers hide their weights: {hidden}"
@@ -85,14 +86,14 @@ def attention_weights(model: keras.layers.Layer, *inputs: Any, **kwargs: Any) ->
 
 def _hidden(model: keras.layers.Layer, weights: dict[str, np.ndarray]) -> list[keras.layers.Layer]:
     """The attention layers without recorded weights of their own, a sublayer or an outer layer."""
-    layers = model._flatten_layers()
+    layers = flat_layers(model)
     seen = [layer for layer in layers if layer.path in weights]
-    covered = {id(part) for layer in seen for part in layer._flatten_layers()}
+    covered = {id(part) for layer in seen for part in flat_layers(layer)}
     return [
         layer
         for layer in layers
         if isinstance(layer, AttentionLayer) or _is_foreign(layer)
-        if covered.isdisjoint(map(id, layer._flatten_layers()))
+        if covered.isdisjoint(map(id, flat_layers(layer)))
     ]
 
 
@@ -109,7 +110,7 @@ def _asked_for_weights(model: keras.layers.Layer) -> Iterator[None]:
     """Has Keras's attention layers of this model record their weights, for the threads that do."""
     wrapped = []
     try:
-        for layer in model._flatten_layers():
+        for layer in flat_layers(model):
             takes_request = "return_attention_scores" in inspect.signature(layer.call).parameters
             if isinstance(layer, REQUESTED) and takes_request:
                 before = {name: value for name, value in vars(layer).items() if name == "call"}
