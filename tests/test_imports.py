@@ -235,7 +235,7 @@ def test_layers_and_models_import_no_tensorflow_and_no_module_an_extra_at_its_to
         assert "tensorflow" not in top or may_use_tensorflow(name), name
 
 
-# Private API of Keras, TensorFlow and argparse: (name, where it is used), and why nothing public does.
+# Private names of other libraries: (name, where it is used), and why no public one does.
 PRIVATE = {
     ("_flatten_layers", "tfattn.layers.base"): "only models have a public list of their layers; "
     "Keras's page on `DTypePolicyMap` shows this one for any layer",

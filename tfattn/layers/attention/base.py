@@ -1,4 +1,4 @@
-"""Base of all attention layers: call arguments, masks and shapes. Subclasses define `pool`."""
+"""Base of all attention layers: masks, attention with a score layer, shapes."""
 
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -37,7 +37,6 @@ class AttentionLayer(CheckedCall, keras.layers.Layer):
     Args:
         dropout: probability in [0, 1) of dropping a weight in training.
         seed: int, for the dropout.
-        **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
     Call arguments, Returns: see `tfattn.Attention`.
     Attributes:
         engine_path: "dense" or "streamed", the path of `tfattn.attend` if no weights are returned;
@@ -57,14 +56,8 @@ class AttentionLayer(CheckedCall, keras.layers.Layer):
         # Only with dropout, since saved files contain the generator's state.
         self.seed_generator = keras.random.SeedGenerator(seed) if self.dropout else None
 
-    def pool(self, call: AttentionCall) -> tuple[Tensor, Any]:
-        """(Output, weights or None) of a call without checks: projects, and calls `run`. Query,
-        value and key are of rank 3.
-        """
-        raise NotImplementedError
-
     def run(self, call: AttentionCall, score: Score) -> tuple[Tensor, Any]:
-        """Attention with a score layer: (output, weights), as for `pool`."""
+        """(Output, weights or None) of a call without checks, with a score layer."""
 
         def prepared(key: Tensor) -> tuple[Tensor, Tensor]:
             query, key = score.prepare(call.query, key)
@@ -109,39 +102,6 @@ class AttentionLayer(CheckedCall, keras.layers.Layer):
         @overload
         def __call__(self, *args: Any, **kwargs: Any) -> Tensor: ...
         def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
-
-    def call(
-        self,
-        query: Tensor,
-        value: Tensor,
-        key: Tensor | None = None,
-        query_mask: Tensor | None = None,
-        value_mask: Tensor | None = None,
-        key_mask: Tensor | None = None,
-        attention_mask: Tensor | Mask | None = None,
-        return_attention_scores: bool = False,
-        training: bool | None = None,
-        use_causal_mask: bool = False,
-        valid_lens: Tensor | None = None,
-        bias: Tensor | Bias | None = None,
-    ) -> Tensor | tuple[Tensor, Tensor]:
-        self._check_shapes(query.shape, value.shape, None if key is None else key.shape)
-        call, query_mask = self._masked(
-            query=query,
-            value=value,
-            key=key,
-            query_mask=query_mask,
-            value_mask=value_mask,
-            key_mask=key_mask,
-            attention_mask=attention_mask,
-            valid_lens=valid_lens,
-            bias=bias,
-            use_causal_mask=use_causal_mask,
-            return_attention_scores=return_attention_scores,
-            training=training,
-        )
-        output, weights = self.pool(call)
-        return self._results(output, weights, query_mask, return_attention_scores)
 
     def _masked(
         self,

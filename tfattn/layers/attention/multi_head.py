@@ -100,9 +100,8 @@ class MultiHeadAttention(AttentionLayer):
         each row sums to 1, or to 0 where every key is masked (the output there is the bias of the
         output map). `tfattn.attention_weights` returns the weights of all layers of a model.
     Raises:
-        ValueError: a size is not a positive int; heads do not divide; axes do not exist; `bias` is
-            for another number of heads; or `flash_attention` is True where the call cannot stream:
-            with returned weights, or on a backend without a streamed path.
+        ValueError: `bias` is for another number of heads; or `flash_attention` is True where the
+            call cannot stream: with returned weights, or on a backend without a streamed path.
     Example:
         >>> tokens = np.ones((2, 7, 16), "float32")
         >>> layer = MultiHeadAttention(num_heads=4, key_dim=4)
@@ -330,7 +329,10 @@ class MultiHeadAttention(AttentionLayer):
             training=training,
             window=self._window(),
         )
-        output, weights = self.pool(call)
+        tokens = [call.value] if call.key is call.value else [call.value, call.key]
+        # NaN in its value breaks a token's key too.
+        keys, values = projected(self.project_keys, call.mask, *tokens)
+        output, weights = self._attend_heads(call.replace(key=keys, value=values))
         if axes is None:
             return self._results(output, weights, folded_mask, return_attention_scores)
         query_mask = None if query_mask is None else ops.cast(query_mask, "bool")
@@ -352,12 +354,6 @@ class MultiHeadAttention(AttentionLayer):
 
     def _window(self) -> Any:
         return None if self.sliding_window is None else masks.window(self.sliding_window)
-
-    def pool(self, call: AttentionCall) -> tuple[Tensor, Any]:
-        tokens = [call.value] if call.key is call.value else [call.value, call.key]
-        # NaN in its value breaks a token's key too.
-        keys, values = projected(self.project_keys, call.mask, *tokens)
-        return self._attend_heads(call.replace(key=keys, value=values))
 
     def project_keys(
         self, value: Tensor, key: Tensor | None = None, start: int | Tensor = 0
@@ -391,9 +387,7 @@ class MultiHeadAttention(AttentionLayer):
 
         Args:
             query: float `(B, T, Dq)`.   keys, values: from `project_keys`.
-            mask: a mask object or a bool array, as in `tfattn.attend`.
-            bias: a bias object or a float array, as in `tfattn.attend`.
-            dropout: probability in [0, 1) of dropping a weight.
+            mask, bias, dropout: as in `tfattn.attend`.
             return_weights: whether to return the weights.
             start: position of the first query on the keys' axis, for positions and bias objects:
                 int or scalar integer tensor. Defaults to S − T, which aligns the ends.
@@ -479,9 +473,8 @@ def _checked_features(who: str, output_shape: Any) -> int | tuple[int, ...] | No
     """`output_shape` as one size or a tuple of sizes; None for None."""
     if output_shape is None:
         return None
-    if not isinstance(output_shape, list | tuple):
-        return _checks.positive_int(who, "output_shape", output_shape)
-    if not output_shape:
+    sizes = output_shape if isinstance(output_shape, list | tuple) else (output_shape,)
+    if not sizes:
         _checks.fail(who, "output_shape", "be one or more positive integers", output_shape)
-    sizes = tuple(_checks.positive_int(who, "output_shape", size) for size in output_shape)
+    sizes = tuple(_checks.positive_int(who, "output_shape", size) for size in sizes)
     return sizes if len(sizes) > 1 else sizes[0]

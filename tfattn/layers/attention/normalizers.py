@@ -58,7 +58,6 @@ class AttentionSinks(Normalizer):
 
     Args:
         initializer: initializer of the sinks. "zeros" is like one more key of score 0.
-        **kwargs: `name`, `dtype` of `keras.layers.Layer`.
     Example:
         >>> attention = MultiHeadAttention(num_heads=2, key_dim=4, normalizer=AttentionSinks())
         >>> tokens = np.ones((1, 3, 8), "float32")
@@ -118,9 +117,6 @@ class TopKSoftmax(Normalizer):
 
     Args:
         k: positive int.
-        **kwargs: `name`, `dtype` of `keras.layers.Layer`.
-    Raises:
-        ValueError: `k` is not a positive int.
     Example:
         >>> layer = Attention(normalizer=TopKSoftmax(2))
         >>> value = np.array([[[1.0], [3.0], [3.0]]], "float32")

@@ -35,7 +35,6 @@ class AttentionPooling(CheckedCall, keras.layers.Layer):
             Defaults to `Attention()`: weights softmax(learned · tokenᵀ / √D), and a mean of the
             tokens as they are.
         query_initializer: initializer of the queries `(K, Dk)`.
-        **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
     Call arguments:
         value: float `(B, S, Dv)`.
         key: float `(B, S, Dk)`. Defaults to `value`.
@@ -52,9 +51,6 @@ class AttentionPooling(CheckedCall, keras.layers.Layer):
         `return_attention_scores=True` also the weights `(B, K, S)`, or `(B, H, K, S)` with heads,
         where K is 1 without `num_queries`. `MultiHeadAttention` has its `output_shape`, or the
         width of the keys, in place of Dv. Where every token is masked, the mean is 0.
-    Raises:
-        ValueError: `num_queries` is not a positive int, `attention` is not an attention layer or
-            has positions, or an argument of the call does not fit.
     Example:
         >>> tokens = np.ones((2, 7, 8), "float32")
         >>> tuple(AttentionPooling()(tokens, valid_lens=[7, 3]).shape)

@@ -107,8 +107,6 @@ class DotProductScore(Score):
     Args:
         scale: positive number; 1.0 is the unscaled product. Defaults to 1/√D.
     Call arguments, Returns: see `Score`; query and key are of one width D.
-    Raises:
-        ValueError: `scale` is not above 0; query and key differ in width.
     Example:
         >>> query, key = np.ones((1, 2, 4), "float32"), np.ones((1, 3, 4), "float32")
         >>> print(np.asarray(DotProductScore()(query=query, key=key)[0, 0]))
@@ -147,8 +145,6 @@ class NormalizedDotProductScore(Score):
         scale: positive number. Defaults to 1/√D.
         epsilon: positive number, added to the mean square.
     Call arguments, Returns: see `Score`; query and key are of one width D.
-    Raises:
-        ValueError: `scale` or `epsilon` is not above 0; query and key differ in width.
     Example:
         >>> query, key = np.ones((1, 2, 4), "float32"), np.ones((1, 3, 4), "float32")
         >>> print(np.asarray(NormalizedDotProductScore()(5 * query, 7 * key)[0, 0]).round(3))
@@ -243,8 +239,6 @@ class AdditiveScore(Score):
     Args:
         units: positive int, width U of the hidden layer.
     Call arguments, Returns: see `Score`.
-    Raises:
-        ValueError: `units` is not a positive int.
     Example:
         >>> query, key = np.ones((2, 1, 20), "float32"), np.ones((2, 10, 2), "float32")
         >>> tuple(AdditiveScore(units=8)(query=query, key=key).shape)
@@ -315,8 +309,6 @@ class CosineScore(Score):
             `temperature`, and stays positive, since its logarithm is the weight.
             `current_temperature()` returns its value.
     Call arguments, Returns: see `Score`; query and key are of one width.
-    Raises:
-        ValueError: `temperature` is not above 0; query and key differ in width.
     Example:
         >>> query = np.array([[[3.0, 0.0]]], "float32")
         >>> print(np.asarray(CosineScore(temperature=0.5)(query=query, key=-query)))
@@ -384,8 +376,6 @@ class KernelScore(Score):
         trainable_bandwidth: whether training changes the bandwidth. `current_bandwidth()` returns
             its value.
     Call arguments, Returns: see `Score`; query and key are of one width.
-    Raises:
-        ValueError: an unknown kernel; a bandwidth that is not positive, or not one per dimension.
     Example:
         >>> query, key = np.array([[[0.0]]], "float32"), np.array([[[2.0], [4.0]]], "float32")
         >>> print(np.asarray(KernelScore("gaussian", bandwidth=2.0)(query=query, key=key)))

@@ -9,7 +9,9 @@ from keras import ops
 from tfattn import _checks
 from tfattn._types import Shape, Tensor
 from tfattn.core import kernels, masks
+from tfattn.core.biases import Bias
 from tfattn.core.call import AttentionCall
+from tfattn.core.masks import Mask
 from tfattn.layers.attention.base import AttentionLayer
 from tfattn.layers.attention.normalizers import Normalizer, checked_normalizer
 from tfattn.layers.attention.scores import (
@@ -62,9 +64,8 @@ class Attention(AttentionLayer):
         sums to 1, or to 0 where every key is masked. `tfattn.attention_weights` returns the weights
         of all layers of a model.
     Raises:
-        ValueError: `score` is not a score layer; `normalizer` is not a `Normalizer`; ranks or
-            lengths do not fit; a mask is not boolean; `valid_lens` holds no integers or, where they
-            are known, a length beyond the keys; `bias` is for several heads.
+        ValueError: a length in `valid_lens` is known to be beyond the keys; `bias` is for several
+            heads.
     Example:
         >>> query, value = np.ones((2, 3, 5), "float32"), np.ones((2, 7, 5), "float32")
         >>> tuple(Attention(score=CosineScore(temperature=0.1))(query=query, value=value).shape)
@@ -97,8 +98,38 @@ class Attention(AttentionLayer):
         scores_shape = self._score_shape(query_shape, key_shape)
         build_part(self, self.normalizer, scores_shape)
 
-    def pool(self, call: AttentionCall) -> tuple[Tensor, Any]:
-        return self.run(call, self.score)
+    def call(
+        self,
+        query: Tensor,
+        value: Tensor,
+        key: Tensor | None = None,
+        query_mask: Tensor | None = None,
+        value_mask: Tensor | None = None,
+        key_mask: Tensor | None = None,
+        attention_mask: Tensor | Mask | None = None,
+        return_attention_scores: bool = False,
+        training: bool | None = None,
+        use_causal_mask: bool = False,
+        valid_lens: Tensor | None = None,
+        bias: Tensor | Bias | None = None,
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        self._check_shapes(query.shape, value.shape, None if key is None else key.shape)
+        call, query_mask = self._masked(
+            query=query,
+            value=value,
+            key=key,
+            query_mask=query_mask,
+            value_mask=value_mask,
+            key_mask=key_mask,
+            attention_mask=attention_mask,
+            valid_lens=valid_lens,
+            bias=bias,
+            use_causal_mask=use_causal_mask,
+            return_attention_scores=return_attention_scores,
+            training=training,
+        )
+        output, weights = self.run(call, self.score)
+        return self._results(output, weights, query_mask, return_attention_scores)
 
 
 def checked_score(who: str, score: Any) -> Score | None:
@@ -133,8 +164,6 @@ class DotProductAttention(NamedAttention):
     Call arguments, Returns: see `tfattn.Attention`; `(query, value, key)` in Keras's order, query
     and key of one width D. The weights come with `return_attention_scores=True`, or from
     `tfattn.attention_weights`.
-    Raises:
-        ValueError: `scale` is not above 0; query and key differ in width; shapes do not fit.
     Example:
         >>> query = np.zeros((1, 1, 2), "float32")
         >>> value = np.array([[[1.0, 1.0], [3.0, 5.0], [100.0, 100.0]]], "float32")
@@ -171,8 +200,6 @@ class AdditiveAttention(NamedAttention):
         dropout, seed: as for `Attention`.
     Call arguments, Returns: see `tfattn.Attention`; `(query, value, key)` in Keras's order. The
     weights come with `return_attention_scores=True`, or from `tfattn.attention_weights`.
-    Raises:
-        ValueError: `units` is not a positive int; shapes do not fit.
     Example: equal keys get equal weights, so the output is the mean of the visible values.
         >>> query, key = np.ones((2, 1, 20), "float32"), np.ones((2, 10, 2), "float32")
         >>> value = np.tile(np.arange(40, dtype="float32").reshape(1, 10, 4), (2, 1, 1))
@@ -204,8 +231,6 @@ class BilinearAttention(NamedAttention):
         dropout, seed: as for `Attention`.
     Call arguments, Returns: see `tfattn.Attention`; `(query, value, key)` in Keras's order. The
     weights come with `return_attention_scores=True`, or from `tfattn.attention_weights`.
-    Raises:
-        ValueError: shapes do not fit; `dropout` is not in [0, 1).
     Example:
         >>> query, value = np.ones((2, 3, 5), "float32"), np.ones((2, 7, 4), "float32")
         >>> tuple(BilinearAttention()(query=query, value=value).shape)
@@ -245,9 +270,6 @@ class NadarayaWatson(NamedAttention):
     Call arguments, Returns: see `tfattn.Attention`; `(query, value, key)` in Keras's order, query
     and key of one width D. The weights come with `return_attention_scores=True`, or from
     `tfattn.attention_weights`; a row also sums to 0 where every key has a kernel of 0.
-    Raises:
-        ValueError: an unknown kernel; a bandwidth that is not positive, or not one per dimension;
-            query and key differ in width, or in length under `leave_one_out`.
     Example:
         >>> points = np.array([[[0.0], [1.0], [2.0]]], "float32")
         >>> heights = np.array([[[0.0], [10.0], [20.0]]], "float32")
@@ -287,7 +309,7 @@ class NadarayaWatson(NamedAttention):
         """The current bandwidth: a scalar, or `(D,)`."""
         return self.score.current_bandwidth()
 
-    def pool(self, call: AttentionCall) -> tuple[Tensor, Any]:
+    def run(self, call: AttentionCall, score: Score) -> tuple[Tensor, Any]:
         mask = call.mask
         if self.leave_one_out:
             queries, keys = call.query.shape[1], call.key.shape[1]
@@ -295,7 +317,7 @@ class NadarayaWatson(NamedAttention):
             # A window of one token is the diagonal.
             mask = masks.all_of(mask, ~masks.window(1))
         value = ops.cast(call.value, self.compute_dtype)
-        return super().pool(call.replace(value=value, mask=mask))
+        return super().run(call.replace(value=value, mask=mask), score)
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "kernel": kernels.serialize(self.kernel)}

@@ -105,9 +105,6 @@ class SinusoidalPositionalEncoding(_PositionalEncoding):
             `tfattn.masks.positions_in_segments(ids)`.
     Returns:
         `(B, T, D)`, with the inputs' mask.
-    Raises:
-        ValueError: the inputs' rank is not 3; `start_index` is below 0; `input_scale` or
-            `max_wavelength` is not above 0.
     Example:
         >>> tokens = np.zeros((1, 2, 4), "float32")
         >>> print(np.asarray(SinusoidalPositionalEncoding()(tokens)[0]).round(4))
@@ -148,8 +145,8 @@ class LearnedPositionalEncoding(_PositionalEncoding):
             deviation 0.02.
     Call arguments, Returns: those of `SinusoidalPositionalEncoding`.
     Raises:
-        ValueError: the inputs' rank is not 3; a position is known to be `max_length` or more, or
-            below 0. In a graph the vector of such a position is NaN.
+        ValueError: a position is known to be `max_length` or more, or below 0. In a graph the
+            vector of such a position is NaN.
     Example:
         >>> tuple(LearnedPositionalEncoding(max_length=10)(np.zeros((1, 7, 4), "float32")).shape)
         (1, 7, 4)

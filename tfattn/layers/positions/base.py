@@ -67,8 +67,6 @@ class AlibiPositions(HeadPositions):
     Nothing is learned, and nothing is added to the inputs, so a model works on longer sequences
     than it was trained with. No T × S array is held. Decoding step by step uses the same distances.
 
-    Args:
-        **kwargs: `name`, `dtype` of `keras.layers.Layer`.
     Example: in an attention layer; see `RotaryPositions` for each block of a model.
         >>> attention = MultiHeadAttention(num_heads=2, key_dim=4, positions=AlibiPositions())
         >>> tokens = np.ones((1, 3, 8), "float32")
@@ -101,13 +99,10 @@ class RelativePositionBias(HeadPositions):
 
     Args:
         num_buckets: int of at least 2, or even and at least 4 where `bidirectional`.
-        max_distance: positive int, the distance in tokens at which the last bucket begins.
+        max_distance: positive int, the distance in tokens at which the last bucket begins, beyond
+            the buckets of a single distance.
         bidirectional: whether keys after the query have half of the buckets; for decoders, False.
         initializer: initializer of the table. Defaults to `RandomNormal(stddev=0.02)`.
-        **kwargs: `name`, `dtype` of `keras.layers.Layer`.
-    Raises:
-        ValueError: the buckets are too few, or odd in number though `bidirectional`;
-            `max_distance` is in a bucket of a single distance.
     Example: in an attention layer; see `RotaryPositions` for each block of a model.
         >>> positions = RelativePositionBias(bidirectional=False)
         >>> attention = MultiHeadAttention(num_heads=2, key_dim=4, positions=positions)

@@ -24,15 +24,11 @@ class RotaryPositions(HeadPositions):
 
     Args:
         base: number above 1; the longest period is nearly 2π · base tokens.
-        rotary_dim: even int R: the first R features of each head rotate, the others do not change.
-            Defaults to all.
+        rotary_dim: even int R, at most the heads' width: the first R features of each head rotate,
+            the others do not change. Defaults to all, in even number.
         scaling: one of `tfattn.scalings`, for sequences longer than in training. Defaults to none.
         interleaved: whether pairs are adjacent features, 2j and 2j + 1, as in the paper. Defaults
             to False: features j and j + R/2, as in the weights of Llama and KerasHub.
-        **kwargs: `name`, `dtype` of `keras.layers.Layer`.
-    Raises:
-        ValueError: a number is out of its range; the heads have fewer than `rotary_dim` features,
-            or an odd number.
     Example: in an attention layer, and in each block of a model.
         >>> attention = MultiHeadAttention(num_heads=2, key_dim=4, positions=RotaryPositions())
         >>> block = TransformerDecoderBlock(hidden_dim=16, attention=attention)
@@ -91,18 +87,14 @@ class RotaryPositions(HeadPositions):
         return ops.concatenate([rotated, *unchanged], axis=-1) if unchanged else rotated
 
     def _cos_and_sin(self, width: int, tokens: Size, start: Any) -> tuple[Tensor, Tensor]:
-        """Cosines and sines `(T, R/2)` of the angles; `(B, 1, T, R/2)` with a start per row."""
-        if not isinstance(start, int):
-            start = ops.cast(start, "int32")
+        """Cosines and sines of the angles, `(1, 1, T, R/2)`, or `(B, 1, T, R/2)`."""
         if self.scaling is None:
             frequencies = unscaled_frequencies(self.base, width)
         else:
             frequencies = self.scaling.frequencies(self.base, width)
-        is_per_row = not isinstance(start, int) and len(start.shape) == 1
-        start = start[:, None] if is_per_row else start
-        at = ops.cast(ops.arange(tokens, dtype="int32") + start, "float32")  # (T,) or (B, T)
-        angles = at[..., None] * ops.cast(frequencies, "float32")  # (T, R/2) or (B, T, R/2)
-        angles = angles[:, None] if is_per_row else angles
+        start = ops.reshape(ops.cast(start, "int32"), (-1, 1, 1))
+        at = ops.cast(ops.arange(tokens, dtype="int32") + start, "float32")  # (1 or B, 1, T)
+        angles = at[..., None] * ops.cast(frequencies, "float32")  # (1 or B, 1, T, R/2)
         return ops.cos(angles), ops.sin(angles)
 
     def _pairs(self, x: Tensor) -> tuple[Tensor, Tensor]:

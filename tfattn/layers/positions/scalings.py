@@ -66,8 +66,6 @@ class linear(Scaling):
 
     Args:
         factor: positive number, the length of the longest sequences relative to training.
-    Raises:
-        ValueError: `factor` is not a positive number.
     Example:
         >>> positions = RotaryPositions(scaling=scalings.linear(4.0))
 
@@ -94,8 +92,6 @@ class llama3(Scaling):
         factor: positive number, the length of the longest sequences relative to training.
         low_freq_factor, high_freq_factor: positive numbers of periods, the second the greater.
         original_length: positive int, tokens of the sequences in training.
-    Raises:
-        ValueError: a number is out of its range.
     Example:
         >>> scaling = scalings.llama3(8.0, original_length=8192)
 

@@ -55,11 +55,8 @@ class RecurrentDecoder(RecurrentStack):
         `(B, T, width)`, with the mask of the ids. With `return_attention_scores=True` also the
         alignments `(B, T, S)`: each row sums to 1, or to 0 where the whole memory is masked and at
         padding. With `return_state=True` also the states after the last real token.
-        `tfattn.attention_weights` returns the weights of all layers of a model.
     Raises:
-        ValueError: a size is not a positive int; `cell` is not a class of layers; `score` is not a
-            score layer, or cannot prepare a key without its query; a mask or the initial state does
-            not fit.
+        ValueError: `score` cannot prepare a key without its query; the initial state does not fit.
     Example:
         >>> decoder = RecurrentDecoder(vocabulary_size=11, width=4, units=8)
         >>> target, memory = np.array([[2, 5, 0]]), np.ones((1, 7, 6), "float32")
@@ -115,11 +112,7 @@ class RecurrentDecoder(RecurrentStack):
         self.readout.build((None, self.units + memory_width + self.width))
 
     def prepare(self, memory: Tensor, memory_mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """(Memory `(B, S, Dm)`, 0 at padding, keys `(B, S, ...)`), computed once per sentence.
-
-        Raises:
-            ValueError: the mask is not boolean, or does not fit the memory.
-        """
+        """(Memory `(B, S, Dm)`, 0 at padding, keys `(B, S, ...)`), computed once per sentence."""
         memory = ops.cast(memory, self.compute_dtype)
         if memory_mask is not None:
             # Despite a weight of 0, NaN in padding would reach the gradient: 0 · NaN is NaN.

@@ -33,8 +33,8 @@ class RecurrentEncoder(RecurrentStack):
             of their inputs are computed before the loop.
         bidirectional: whether each layer has a second cell that runs backwards.
         dropout: probability in [0, 1) on the embeddings and between layers.
-        embedding: a `keras.layers.Embedding`, which layers of a subclassed model may share, as in
-            `BahdanauSeq2Seq`. Defaults to a new one.
+        embedding: a `keras.layers.Embedding` of this width, which layers of a subclassed model may
+            share, as in `BahdanauSeq2Seq`. Defaults to a new one.
         seed: int, for the dropouts.
     Call arguments:
         ids: integers `(B, S)`; id 0 is padding.
@@ -45,9 +45,6 @@ class RecurrentEncoder(RecurrentStack):
         ids. With `return_state=True` also the last states: a list with one entry per layer, each a
         list of the cell's states (one for a GRU; state and carry for an LSTM). A state is
         `(B, units)`; if bidirectional, forward and backward are concatenated: `(B, 2 · units)`.
-    Raises:
-        ValueError: a size is not a positive int; `cell` is not a class of layers; `embedding` has
-            another width.
     Example:
         >>> encoder = RecurrentEncoder(vocabulary_size=11, width=4, units=8, bidirectional=True)
         >>> outputs, [[state]] = encoder(np.array([[3, 5, 0]]), return_state=True)

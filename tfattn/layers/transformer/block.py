@@ -181,10 +181,9 @@ class TransformerEncoderBlock(TransformerBlock):
         training: whether dropout is active.
     Returns:
         `(B, T, D)`, with the inputs' mask; with `return_attention_scores=True` also the weights
-        `(B, H, T, T)`. `tfattn.attention_weights` returns the weights of all layers of a model.
+        `(B, H, T, T)`.
     Raises:
-        ValueError: `num_heads` does not divide the width; a size is not a positive int, or differs
-            from that of a layer passed in; a layer returns another width; a mask does not fit.
+        ValueError: a size differs from that of a layer passed in; a layer returns another width.
     Example:
         >>> tokens = np.ones((2, 3, 8), "float32")
         >>> tuple(TransformerEncoderBlock(num_heads=2, hidden_dim=16)(tokens).shape)

@@ -41,7 +41,6 @@ class TransformerDecoderBlock(TransformerBlock):
     Returns:
         `(B, T, D)`, with the mask of `inputs`; with `return_attention_scores=True` also the weights
         of the self-attention, `(B, H, T, T)`, and of the attention over the memory, `(B, H, T, S)`.
-        `tfattn.attention_weights` returns the weights of all layers of a model.
     Raises:
         ValueError: as for `TransformerEncoderBlock`; `memory` is passed to a block built without a
             memory, or missing in a block built with a memory.

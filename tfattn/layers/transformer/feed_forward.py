@@ -29,8 +29,6 @@ class PositionwiseFeedForward(CheckedCall, keras.layers.Layer):
         inputs: float `(B, T, D)`.   training: whether dropout is active.
     Returns:
         `(B, T, output_dim)`, with the inputs' mask.
-    Raises:
-        ValueError: a size is not a positive int; `dropout` is not in [0, 1).
     Example:
         >>> tuple(PositionwiseFeedForward(hidden_dim=32)(np.ones((2, 3, 8), "float32")).shape)
         (2, 3, 8)
@@ -122,8 +120,6 @@ class GatedFeedForward(PositionwiseFeedForward):
         use_bias: whether the three maps have a bias; False in the paper.
         kernel_initializer: initializer of the three matrices, as in Keras.
     Call arguments, Returns: those of `PositionwiseFeedForward`.
-    Raises:
-        ValueError: a size is not a positive int; `dropout` is not in [0, 1).
     Example:
         >>> tuple(GatedFeedForward(hidden_dim=22)(np.ones((2, 3, 8), "float32")).shape)
         (2, 3, 8)

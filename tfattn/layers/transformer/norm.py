@@ -98,9 +98,6 @@ class AddNorm(CheckedCall, keras.layers.Layer):
         training: whether dropout is active.
     Returns:
         `(B, T, D)`, with the mask of `inputs`.
-    Raises:
-        ValueError: the arguments differ in width; `dropout` is not in [0, 1); `norm` is not a
-            layer.
     Example:
         >>> inputs = np.array([[[1.0, 3.0]]], "float32")
         >>> print(np.asarray(AddNorm()(inputs=inputs, outputs=inputs)).round(3))
