@@ -24,7 +24,7 @@ _ORDER = "the order is query, value, key; lengths are passed as `valid_lens=`"
 
 
 class AttentionLayer(CheckedCall, keras.layers.Layer):
-    """Base of all attention layers.
+    """Base of all attention layers. A new one is a subclass of `Attention` that defines `run`.
 
     The order of call arguments is `(query, value, key)`, as in Keras, not the usual query, key,
     value. So pass them by name. To see the weights, call a layer with
