@@ -51,7 +51,7 @@ def _python_state(step: Step) -> list[Any]:
     weights there are, since LoRA and quantization replace them.
     """
     owner = getattr(step, "__self__", step)
-    state = [id(weight) for weight in getattr(owner, "weights", ())]
+    state: list[Any] = [id(weight) for weight in getattr(owner, "weights", ())]
     cells = getattr(step, "__closure__", None) or ()
     models, seen = [owner, *_models_in([cell.cell_contents for cell in cells])], set()
     for model in models:  # which grows
