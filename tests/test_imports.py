@@ -261,7 +261,7 @@ PRIVATE = {
 }
 
 # Names with an underscore that are public: of named tuples, and of `os`.
-PUBLIC = {"_asdict", "_exit", "_replace"}
+PUBLIC = {"_asdict", "_exit", "_fields", "_make", "_replace"}
 
 
 def is_private(name):
