@@ -53,34 +53,33 @@ def _python_state(step: Step) -> list[Any]:
     owner = getattr(step, "__self__", step)
     state: list[Any] = [id(weight) for weight in getattr(owner, "weights", ())]
     cells = getattr(step, "__closure__", None) or ()
-    models, seen = [owner, *_models_in([cell.cell_contents for cell in cells])], set()
+    models: list[Any] = [owner]
+    _add_models(models, [cell.cell_contents for cell in cells])
+    seen: set[int] = set()
     for model in models:  # which grows
         if id(model) in seen:
             continue
         seen.add(id(model))
-        for name, value in getattr(model, "__dict__", {}).items():
-            if name.startswith("_") or name in _CHANGED_BY_TRAINING:
-                continue
-            if _is_plain(value):
-                state += name, type(value), value
-            else:
-                models += _models_in(value)
-        models += model.layers if isinstance(model, keras.Model) else ()
+        attributes = getattr(model, "__dict__", {})
+        for name in [name for name in attributes if name[0] != "_"]:
+            value, kind = attributes[name], type(attributes[name])
+            if kind in _PLAIN or kind is tuple and all(type(each) in _PLAIN for each in value):
+                if name not in _CHANGED_BY_TRAINING:
+                    state += name, kind, value
+            elif value is not None:
+                _add_models(models, value)
+        if isinstance(model, keras.Model):
+            models += model.layers
     return state
 
 
-def _models_in(value: Any) -> list[Any]:
-    """The value itself, or those in a list or tuple, that have a step or layers to look at."""
-    values = value if isinstance(value, list | tuple) else [value]
-    return [x for x in values if isinstance(x, keras.Layer) or hasattr(type(x), "step")]
+def _add_models(models: list[Any], value: Any) -> None:
+    """Adds the value, or those in a list or tuple, that have a step or are layers."""
+    values = value if isinstance(value, list | tuple) else (value,)
+    models += [x for x in values if isinstance(x, keras.Layer) or hasattr(type(x), "step")]
 
 
-def _is_plain(value: Any) -> bool:
-    if isinstance(value, tuple):
-        return all(map(_is_plain, value))
-    return isinstance(value, bool | int | float | str)
-
-
+_PLAIN = {bool, int, float, str}
 _CHANGED_BY_TRAINING = {"stop_evaluating", "stop_predicting", "stop_training"}  # of Keras's models
 
 

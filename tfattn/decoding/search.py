@@ -1,6 +1,7 @@
 """The base of all searches: an object with options, its call and its stream."""
 
 import copy
+import itertools
 import os
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -228,15 +229,15 @@ class Search(Configurable):
             for path, leaf in keras.tree.flatten_with_path(progress.state)
             if isinstance(leaf, int | float | str)
         }
-        is_first = True
-        while True:
-            run = compiled(advance, step, (forms, is_first), self.jit_compile)
+        for call in itertools.count():
+            if call < 2:  # the beginning, and all that continues it
+                run = compiled(advance, step, (forms, call == 0), self.jit_compile)
             progress, results, report = run(progress, tensors, max_steps)
             self._check(step, progress.found, *report)
             leaves = keras.tree.flatten_with_path(progress.state)
             leaves = [given.get(path, leaf) for path, leaf in leaves]
             state = keras.tree.pack_sequence_as(progress.state, leaves)
-            progress, is_first = progress._replace(state=state), False
+            progress = progress._replace(state=state)
             yield progress, results
 
     def _check(self, step: Step, found: SearchState, size: Any, stuck: Any) -> None:
