@@ -558,11 +558,6 @@ TABLE = [
         reach=kind(None, "None", *FUNCTIONS),
     ),
     row("kernel_regression.kernels.get", kernel=NAME),
-    row(
-        "kernel_regression.kernels.aitchison_aitken",
-        same=kind(np.array([True, False]), *ANY_MASK, "True"),
-        width=kind(0.2, "0"),
-    ),
     # Decoding.
     *[
         Row(f"{type(search).__name__}()", search, kinds_of(search, {}))

@@ -18,6 +18,7 @@ from tfattn.kernel_regression import (
     tuned,
 )
 from tfattn.kernel_regression import line as line_sums
+from tfattn.kernel_regression.left_out import leave_one_out
 
 
 @pytest.fixture
@@ -89,22 +90,65 @@ def test_boxes_leave_out_as_pairs_do(degree, by_boxes):
     np.testing.assert_allclose(chosen, again, rtol=1e-5)
 
 
+def everything(model, queries):
+    """All that is computed from the weights of near keys."""
+    smoother, places = model._smoother, model.points.places
+    fits = np.empty((len(places), 1))
+    for tile, fit in smoother.fits(places):
+        fits[tile.rows] = fit.value
+    found = leave_one_out(smoother)
+    return {
+        "means": model.predict(queries),
+        "fits": fits,
+        "left out": model.leave_one_out().predictions,
+        "gradient": np.concatenate([[found.error], found.by_log, found.by_logit]),
+        "weights": model.weights(queries),
+        "slopes": model.derivative(queries[:301]),
+        "band": np.stack(model.bands(queries[:301])),
+    }
+
+
 @pytest.mark.parametrize("name", kernels.names())
-def test_near_means_equal_those_of_all_keys(name, monkeypatch):
+@pytest.mark.parametrize("degree", [0, 1])
+def test_near_keys_in_balls_tell_the_same_as_all_keys(degree, name, monkeypatch):
     # Queries among the points, beyond them, and so far away that only log space tells them.
     rng = np.random.default_rng(0)
-    x, y = rng.uniform(-1, 1, (601, 2)), rng.normal(size=(601, 2))
+    x, y = rng.uniform(-1, 1, (401, 2)), rng.normal(size=401)
     queries = np.concatenate([rng.uniform(-1.2, 1.2, (301, 2)), [[9.0, 9.0], [-1e6, 0.5]]])
-    weight = rng.uniform(0.5, 2, 601)
-    for bandwidth in (0.005, 0.05, 50.0):
-        model = KernelRegression(name, [bandwidth, 0.7 * bandwidth])
-        model.fit(x, y, sample_weight=weight)
-        assert near.is_faster(model.points, model.points.places)
-        found = model.predict(queries)
+    of_x, of_queries = (np.column_stack([p, np.arange(len(p)) % 3]) for p in (x, queries))
+    weight = rng.uniform(0.5, 2, 401)
+    monkeypatch.setattr(tuned, "TREE_KEYS", -1e9)
+    for bandwidth, columns in ((0.01, 2), (0.1, 2), (0.12, 3)):
+        h = [bandwidth, 0.7 * bandwidth, 0.2][:columns]
+        model = KernelRegression(name, h, degree=degree, categorical=[2][: columns - 2])
+        model.fit(of_x[:, :columns], y, sample_weight=weight)
+        found = everything(model, of_queries[:, :columns])
         with monkeypatch.context() as patch:
-            patch.setattr(near, "is_faster", lambda points, queries: False)
-            wanted = model.predict(queries)
-        np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-12)
+            patch.setattr(
+                near, "_balls", lambda kernel, query, key, *_: near._all_pairs(query, key)
+            )
+            wanted = everything(model, of_queries[:, :columns])
+        for what in wanted:
+            if bandwidth < 0.1 and (degree or what == "band"):
+                continue  # too few points determine a line or a curve
+            # A line through few points enlarges rounding.
+            tolerance = {0: 1e-9, 1: 1e-5}[max(degree, what == "band")]
+            np.testing.assert_allclose(
+                found[what], wanted[what], rtol=tolerance, atol=tolerance, err_msg=what
+            )
+
+
+@pytest.mark.parametrize("name", ["gaussian", "epanechnikov"])
+def test_pairs_in_several_columns_grow_with_neighbors(name):
+    # As many neighbors each among four times as many points.
+    seen = []
+    for count in (3000, 12_000):
+        x = np.random.default_rng(0).uniform(size=(count, 2))
+        model = KernelRegression(name, bandwidth=0.5 * count**-0.5, degree=1).fit(x, x[:, 0])
+        rows = np.arange(count)
+        tiles_of_fit = model._smoother.tiles(model.points.places, rows)
+        seen.append(sum(tile.share.size for tile in tiles_of_fit) / count)
+    assert seen[1] < 1.3 * seen[0] and seen[0] < 0.25 * 3000
 
 
 @pytest.mark.parametrize("name", ["cauchy", "gaussian"])  # a name that is known too
@@ -137,14 +181,15 @@ def test_few_neighbors_predict_as_tiles_do(name, monkeypatch):
     weight = np.random.default_rng(0).uniform(0.01, 9.0, len(x))
     for bandwidth in (1e-7, 1e-3, 5e-3):
         model = KernelRegression(name, bandwidth).fit(x, y, weight)
-        few = near.few_neighbors(model.kernel, model.chosen, model.points)
+        rows = np.arange(len(x))
+        assert model._smoother.engine(model.points.places, rows) == "gathered"
+        found = model.leave_one_out().predictions
         with monkeypatch.context() as patch:
-            patch.setattr(near, "few_neighbors", lambda *_: None)
-            by_tiles = model.leave_one_out().predictions[model.points.order]
-        found = few.value[:, 0] * model.y_scale + model.y_center
+            patch.setattr(tuned, "FEW_KEYS", -1)
+            by_tiles = model.leave_one_out().predictions
         np.testing.assert_allclose(found, by_tiles, rtol=1e-9, atol=1e-12)
     model = KernelRegression(name, 1.0).fit(x, y, weight)
-    assert near.few_neighbors(model.kernel, model.chosen, model.points) is None
+    assert model._smoother.engine(model.points.places, rows) == "tiles"
 
 
 # Threads.

@@ -30,16 +30,12 @@ Minimum = tuple[float, Array]  # an error and its vector
 class _Search:
     """The error as a function of a vector, with all evaluations. A vector has log bandwidths, one
     per column or one for all, and a logit of each categorical column's λ.
-
-    Attributes:
-        kind: "each" or "one".
-        evaluated: pairs of error and vector.
     """
 
     kernel: Kernel
     points: Points
     degree: int
-    kind: str
+    kind: str  # "each" or "one"
     empty: str
     report: Report | None
     evaluated: list[Minimum] = field(default_factory=list)
@@ -54,11 +50,7 @@ class _Search:
         logs = (np.log(tuned.NARROWEST), np.log(tuned.WIDEST * self.extent))
         logits = (-tuned.MAX_LOGIT, tuned.MAX_LOGIT)
         self.bounds: Array = np.array([logs] * self.free + [logits] * len(counts)).reshape(-1, 2)
-
-    @property
-    def size(self) -> int:
-        """The number of parameters."""
-        return len(self.bounds)
+        self.size = len(self.bounds)  # the number of parameters
 
     def vector(self, bandwidth: Array, widths: Array) -> Array:
         """The vector for the bandwidths of continuous and the λ of categorical columns."""
@@ -114,13 +106,7 @@ def choose(
     report: Report | None = None,
 ) -> tuple[Metric, list[float]]:
     """(The metric of the least leave-one-out error, the least error after each evaluation; the
-    first is that of Scott's rule).
-
-    Args:
-        kind: "each" or "one".   empty: as in `KernelRegression`.
-        start: the only start of the search; None for several.
-        sample: how many points to choose on; None for all.
-        report: called after each error.
+    first is that of Scott's rule). `start` is the only start; `sample`, how many points to use.
     """
     if sample is not None and sample < len(points):
         part = _sample(points, sample)
@@ -142,7 +128,7 @@ def choose(
     return search.metric(search.best()[1]), least.tolist()
 
 
-def rules_of_thumb(points: Points, kernel: Kernel) -> tuple[Array, Array]:
+def _rules_of_thumb(points: Points, kernel: Kernel) -> tuple[Array, Array]:
     """Scott's and Silverman's bandwidths, `(D,)` each, in scaled units."""
     x, weight = points.places.x, points.weights
     columns = x.shape[1]
@@ -194,7 +180,7 @@ def _distinct(pairs: list[Minimum]) -> list[Array]:
 
 def _rules(search: _Search) -> list[Array]:
     """Starts: rules of thumb, multiples of the narrower, and smoothing over each parameter."""
-    scott, silverman = rules_of_thumb(search.points, search.kernel)
+    scott, silverman = _rules_of_thumb(search.points, search.kernel)
     narrow = 0.1 * search.max_widths
     rule = search.vector(silverman, narrow)
     continuous = np.arange(search.size) < search.free

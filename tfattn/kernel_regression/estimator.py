@@ -22,15 +22,8 @@ from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin  # noqa
 from sklearn.utils import check_array, check_X_y  # noqa: E402
 from sklearn.utils.validation import check_is_fitted, validate_data  # noqa: E402
 
-_NOT_NUMBERS = (
-    str,
-    bytes,
-    complex,
-    datetime.date,
-    datetime.timedelta,
-    np.datetime64,
-    np.timedelta64,
-)
+_TIMES = (datetime.date, datetime.timedelta, np.datetime64, np.timedelta64)
+_NOT_NUMBERS = (str, bytes, complex, *_TIMES)
 
 
 class _Regression(KernelRegression):
@@ -103,17 +96,9 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         columns = self._categorical_columns(X)
         categories: dict[int, Any] = dict.fromkeys(columns)
         X, y = self._checked(X, categories, y=y)
-        regression = _Regression(
-            self.kernel,
-            self.bandwidth,
-            self.metric,
-            self.degree,
-            columns,
-            self.empty,
-            self.leave_out or ("point" if columns else "place"),
-            self.sample,
-            self.verbose,
-        )
+        leave_out = self.leave_out or ("point" if columns else "place")
+        settings = {"categorical": columns, "leave_out": leave_out}
+        regression = _Regression(**self.get_params() | settings)
         names = getattr(self, "feature_names_in_", None)
         regression.fit(X, y, sample_weight, names=names)
         self.regression_ = regression

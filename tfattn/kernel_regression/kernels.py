@@ -1,11 +1,10 @@
 """Smoothing kernels for NumPy: value, logarithm, slope and support as functions of s = u².
 
 u is the distance in bandwidths. A kernel is radial, K(‖u‖): only the Gaussian is also a product
-over columns. Constants cancel in every weighted mean and are left out. `tfattn.kernels` has the
-same kernels for layers, in log space.
+over columns. Constants cancel in every weighted mean and are left out. The formulas are those of
+`tfattn.kernels`, which has the same kernels for layers, in log space.
 
-Source: Nadaraya 1964; Epanechnikov 1969; Wand, Jones, Kernel Smoothing, 2.7; for categories
-Aitchison, Aitken 1976.
+Source: Nadaraya 1964; Epanechnikov 1969; Wand, Jones, Kernel Smoothing, 2.7.
 """
 
 import numbers
@@ -16,8 +15,9 @@ from typing import Any
 import numpy as np
 
 from tfattn import _checks
+from tfattn.core.kernels import FORMULAS
 
-__all__ = ["Kernel", "aitchison_aitken", "get", "names"]
+__all__ = ["Kernel", "get", "names"]
 
 Array = np.ndarray
 
@@ -85,20 +85,6 @@ class Kernel:
             return repr(self.name)
         return f"Kernel({self.name!r}, support={self.support})"
 
-    def seen(self, nearest: Array, log_ratio: float) -> Array:
-        """The distance within which keys have weight: log K is less than that of the nearest key by
-        at most `log_ratio`.
-        """
-        if np.isfinite(self.support):
-            return np.full(np.shape(nearest), self.support)
-        if self.reach is None:
-            return np.full(np.shape(nearest), np.inf)
-        return self.reach(nearest, log_ratio)
-
-
-def _root(s: Array) -> Array:
-    return np.sqrt(s)
-
 
 def _over_root(numerator: Array, s: Array) -> Array:
     """numerator / u, and 0 at u = 0, where no bandwidth has an effect."""
@@ -106,20 +92,12 @@ def _over_root(numerator: Array, s: Array) -> Array:
     return np.divide(numerator, u, out=np.zeros_like(u), where=u > 0)
 
 
-def _cube(u: Array) -> Array:
-    return u * u * u  # a power takes six times as long
-
-
-def _compact(
-    name: str,
-    inside: Callable[[Array], Array],
-    slope: Callable[[Array, Array], Array],
-    **attributes: Any,
-) -> Kernel:
-    """A kernel that is `inside(min(s, 1))` up to u = 1 and 0 from there on."""
+def _compact(name: str, slope: Callable[[Array, Array], Array], **attributes: Any) -> Kernel:
+    """A kernel that is its formula of min(s, 1) up to u = 1 and 0 from there on."""
+    formula = FORMULAS[name]
 
     def value(s: Array) -> Array:
-        return np.where(s < 1.0, inside(np.minimum(s, 1.0)), 0.0)
+        return np.where(s < 1.0, formula(np.minimum(s, 1.0), np), 0.0)
 
     def log(s: Array) -> Array:
         with np.errstate(divide="ignore"):
@@ -131,18 +109,10 @@ def _compact(
     return Kernel(name, 1.0, log, value, checked_slope, **attributes)
 
 
-def _unbounded(
-    name: str,
-    log: Callable[[Array], Array],
-    slope: Callable[[Array, Array], Array],
-    reach: Callable[[Array, float], Array],
-    **attributes: Any,
-) -> Kernel:
-    return Kernel(name, np.inf, log, lambda s: np.exp(log(s)), slope, reach=reach, **attributes)
-
-
-def _tanh_slope(s: Array, k: Array) -> Array:
-    return _over_root(-0.5 * k * np.tanh(0.5 * _root(s)), s)
+def _unbounded(name: str, slope: Callable[[Array, Array], Array], **attributes: Any) -> Kernel:
+    formula = FORMULAS[name]
+    value = lambda s: np.exp(formula(s, np))  # noqa: E731
+    return Kernel(name, np.inf, lambda s: formula(s, np), value, slope, **attributes)
 
 
 def _boxcar() -> Kernel:
@@ -162,41 +132,27 @@ def _boxcar() -> Kernel:
 _ALL = [
     _unbounded(
         "gaussian",
-        lambda s: -0.5 * s,
         lambda s, k: -0.5 * k,
         reach=lambda nearest, log_ratio: np.sqrt(np.square(nearest) + 2.0 * log_ratio),
         box_sums=True,
     ),
     _boxcar(),
+    _compact("triangular", lambda s, k: _over_root(np.full_like(s, -0.5), s), pointed=True),
+    _compact("epanechnikov", lambda s, k: np.full_like(s, -1.0)),
+    _compact("biweight", lambda s, k: -2.0 * (1.0 - s)),
+    _compact("tricube", lambda s, k: -4.5 * np.sqrt(s) * np.square(1.0 - s * np.sqrt(s))),
     _compact(
-        "triangular",
-        lambda s: 1.0 - _root(s),
-        lambda s, k: _over_root(np.full_like(s, -0.5), s),
-        pointed=True,
-    ),
-    _compact("epanechnikov", lambda s: 1.0 - s, lambda s, k: np.full_like(s, -1.0)),
-    _compact("biweight", lambda s: np.square(1.0 - s), lambda s, k: -2.0 * (1.0 - s)),
-    _compact(
-        "tricube",
-        lambda s: _cube(1.0 - s * _root(s)),
-        lambda s, k: -4.5 * _root(s) * np.square(1.0 - s * _root(s)),
-    ),
-    _compact(
-        "cosine",
-        lambda s: np.cos(0.5 * np.pi * _root(s)),
-        lambda s, k: _over_root(-0.25 * np.pi * np.sin(0.5 * np.pi * _root(s)), s),
+        "cosine", lambda s, k: _over_root(-0.25 * np.pi * np.sin(0.5 * np.pi * np.sqrt(s)), s)
     ),
     _unbounded(
         "laplace",
-        lambda s: -_root(s),
         lambda s, k: _over_root(-0.5 * k, s),
         reach=lambda nearest, log_ratio: nearest + log_ratio,
         pointed=True,
     ),
     _unbounded(
         "logistic",
-        lambda s: -_root(s) - 2.0 * np.log1p(np.exp(-_root(s))) + 2.0 * np.log(2.0),
-        _tanh_slope,
+        lambda s, k: _over_root(-0.5 * k * np.tanh(0.5 * np.sqrt(s)), s),
         # −u ≤ log K ≤ −u + 2 log 2.
         reach=lambda nearest, log_ratio: nearest + log_ratio + 2.0 * np.log(2.0),
     ),
@@ -225,32 +181,3 @@ def get(kernel: str | Kernel, who: str = "kernel_regression.kernels.get") -> Ker
         known = ", ".join(repr(name) for name in names())
         _checks.fail(who, "kernel", f"be one of {known}", kernel)
     return _BY_NAME[kernel]
-
-
-def aitchison_aitken(same: Array, width: float, categories: int) -> Array:
-    """The weight of a category: 1 − λ for the same, λ / (c − 1) for any other category.
-
-    Args:
-        same: bool array, whether query and key have the same category.
-        width: λ in [0, (c − 1) / c]. 0 separates categories, the greatest does not distinguish
-            them.
-        categories: int c, the number of categories.
-    Raises:
-        ValueError: an argument has another type or range.
-    Example:
-        >>> from tfattn.kernel_regression import kernels
-        >>> print(kernels.aitchison_aitken(np.array([True, False]), 0.2, 3))
-        [0.8 0.1]
-    """
-    who = "aitchison_aitken"
-    _checks.positive_int(who, "categories", categories)
-    most = (categories - 1) / categories
-    if not isinstance(width, numbers.Real) or isinstance(width, bool) or not 0 <= width <= most:
-        _checks.fail(who, "width", f"be in [0, (c − 1) / c], here up to {most:.4g}", width)
-    try:
-        alike = np.asarray(same)
-    except ValueError:
-        alike = np.asarray(None)
-    if alike.dtype.kind != "b":
-        _checks.fail(who, "same", "be a bool array", same)
-    return np.where(alike, 1.0 - width, width / max(categories - 1, 1))

@@ -5,24 +5,18 @@ from typing import NamedTuple
 import numpy as np
 
 from tfattn.kernel_regression import tuned
-from tfattn.kernel_regression.points import Points
+from tfattn.kernel_regression.points import Index, Points
 from tfattn.kernel_regression.smoother import Smoother
 
 Array = np.ndarray
 
 
 class LeftOut(NamedTuple):
-    """The leave-one-out error of a metric.
+    """The leave-one-out error of a metric."""
 
-    Attributes:
-        error: the weighted mean of squared errors, over points and outputs.
-        by_log: `(D,)`, the derivatives with respect to the log bandwidths.
-        by_logit: `(K,)`, the derivatives with respect to log λ / (1 − λ) of categorical columns.
-    """
-
-    error: float
-    by_log: Array
-    by_logit: Array
+    error: float  # the weighted mean of squared errors, over points and outputs
+    by_log: Array  # (D,), the derivatives with respect to the log bandwidths
+    by_logit: Array  # (K,), those with respect to log λ / (1 − λ) of categorical columns
 
 
 def leave_one_out(smoother: Smoother, gradient: bool = True) -> LeftOut:
@@ -39,7 +33,6 @@ def leave_one_out(smoother: Smoother, gradient: bool = True) -> LeftOut:
     error = float(importance[accurate] @ np.square(errors).sum(1))
     if fast.change is not None:
         by_log += 2.0 * importance[accurate] @ np.sum(errors * fast.change[accurate], axis=1)
-    far = (np.ptp(points.places.x, axis=0) * metric.scale).max(initial=0.0) > tuned.FAR
     for tile, fit in smoother.fits(points.places.take(rows), gradient, rows):
         here = rows[tile.rows]
         errors = fit.value - points.y[here]
@@ -49,17 +42,17 @@ def leave_one_out(smoother: Smoother, gradient: bool = True) -> LeftOut:
             by_weight = fit.residuals_times(by_value, points.y[tile.keys])
             by_weight *= fit.equivalent()
             by_weight[tile.empty] = 0.0
-            if points.is_line:  # a tile contains only neighbors, sorted
-                far = tile.key_u[-1, 0] - tile.key_u[0, 0] > tuned.FAR
             by_logit += _sum_over_differing(points, here, tile.keys, by_weight * tile.share)
             pair = by_weight * tile.slope
-            by_log -= 2.0 * _squared_differences(pair, tile.query_u, tile.key_u, far)
+            by_log -= 2.0 * _squared_differences(pair, tile.query_u, tile.key_u)
     return LeftOut(error, by_log, by_logit)
 
 
-def _squared_differences(pair: Array, query: Array, key: Array, far: bool) -> Array:
+def _squared_differences(pair: Array, query: Array, key: Array) -> Array:
     """`(D,)`: Σ_rk pair[r, k] · (query_r − key_k)²."""
-    if far:  # differences of squares would lose the digits of small distances
+    if (
+        np.ptp(key, axis=0).max(initial=0.0) > tuned.FAR
+    ):  # differences of squares would lose the digits of small distances
         return np.tensordot(pair, np.square(query[:, None, :] - key), 2)
     middle = query.mean(axis=0)
     query, key = query - middle, key - middle
@@ -67,7 +60,7 @@ def _squared_differences(pair: Array, query: Array, key: Array, far: bool) -> Ar
     return squared - 2.0 * np.sum(query * (pair @ key), axis=0)
 
 
-def _sum_over_differing(points: Points, rows: Array, keys: slice, pair: Array) -> Array:
+def _sum_over_differing(points: Points, rows: Array, keys: Index, pair: Array) -> Array:
     """`(K,)`: the sum over pairs that differ in each category."""
     one_hot = points.places.one_hot
     if one_hot is None:

@@ -100,17 +100,11 @@ def sums(key: Array, channels: Array, query: Array, powers: int) -> Array:
 
 
 class LineFit(NamedTuple):
-    """The local fit at every query, from sums.
+    """The local fit at every query, from sums."""
 
-    Attributes:
-        value: `(M, V)`.
-        change: `(M, V)`, the derivative of the value with respect to the log bandwidth, or None.
-        accurate: `(M,)` bool, whether the row is accurate; `tiles` compute the others.
-    """
-
-    value: Array
-    change: Array | None
-    accurate: Array
+    value: Array  # (M, V)
+    change: Array | None  # (M, V), the derivative of the value by the log bandwidth
+    accurate: Array  # (M,) bool, whether the row is accurate; `tiles` compute the others
 
 
 def fit_line(

@@ -12,23 +12,15 @@ Array = np.ndarray
 
 
 class LocalFit(NamedTuple):
-    """The fit of each row of a tile.
+    """The fit of each row of a tile; a constant has only the first two."""
 
-    Attributes:
-        value: `(r, V)`, at the query.
-        mean: `(r, V)`, the weighted mean of y: `value` itself for a constant fit.
-        slope: `(r, D, V)`, of the local line, in scaled units.
-        center: `(r, D)`, the weighted mean of the keys.
-        lean: `(r, D)`: key x has the equivalent weight share · (1 + (x − center) · lean).
-        x: `(k, D)`, the keys.   All but the first two are None for a constant fit.
-    """
-
-    value: Array
-    mean: Array
-    slope: Array | None = None
-    center: Array | None = None
+    value: Array  # (r, V), at the query
+    mean: Array  # (r, V), the weighted mean of y: `value` itself for a constant fit
+    slope: Array | None = None  # (r, D, V), of the local line, in scaled units
+    center: Array | None = None  # (r, D), the weighted mean of the keys
+    # (r, D): key x has the equivalent weight share · (1 + (x − center) · lean).
     lean: Array | None = None
-    x: Array | None = None
+    x: Array | None = None  # (k, D), the keys
 
     def equivalent(self) -> Array | float:
         """`(r, k)`, the factor from shares to the equivalent weights."""

@@ -1,91 +1,126 @@
-"""Weighted means from near keys only; the others are negligible in float64.
+"""The keys that queries see: windows on a line, balls in several columns.
 
-In several columns queries and keys are sorted along the column with the widest range in bandwidths.
-A tile has the keys that are near along this column. Their distance bounds the weights of the other
-keys; if these are not negligible, or no key has weight, the query is left to `tiles`, which have
-every key and work in log space. On a line, points with few near keys gather those on either side.
+All other keys are outside of the kernel's support, or together weigh less than a float64 shows.
 """
+
+from collections.abc import Iterator
 
 import numpy as np
 
 from tfattn.kernel_regression import tuned
 from tfattn.kernel_regression.kernels import Kernel
-from tfattn.kernel_regression.line import LineFit
-from tfattn.kernel_regression.points import Metric, Points, Queries
-from tfattn.kernel_regression.tiles import Squares, parallel_map, shares, slices_of_windows, windows
+from tfattn.kernel_regression.points import Index
 
 Array = np.ndarray
-_DIGITS = 2.0**53
+Place = tuple[Index, Index]  # some queries, and every key that one of them sees
 
 
-def is_faster(points: Points, queries: Queries) -> bool:
-    """Whether there are enough pairs for sorting to be faster."""
-    plane = points.places.x.shape[1] > 1 and points.places.one_hot is None
-    return plane and len(points) * len(queries) >= tuned.SORTED_PAIRS
+def places(
+    kernel: Kernel,
+    query: Array,
+    key: Array,
+    log_ratio: float,
+    left_out: Array | None,
+    is_line: bool,
+) -> Iterator[Place]:
+    """All pairs that count, of queries and keys in bandwidths, place by place.
+
+    Args:
+        log_ratio: the difference of log K that makes a weight negligible.
+        left_out: `(M,)` int, index of each query's own point, which is not its nearest.
+        is_line: whether both are sorted.
+    """
+    if is_line:
+        ends = windows(kernel, query[:, 0], key[:, 0], log_ratio, left_out)
+        return _slices_of_windows(*ends)
+    share = _share_in_balls(kernel, len(query), key, log_ratio)
+    if share * len(key) + tuned.TREE_KEYS < len(key):
+        return _balls(kernel, query, key, log_ratio, left_out)
+    return _all_pairs(query, key)
 
 
-def fit_near(kernel: Kernel, metric: Metric, points: Points, queries: Queries) -> LineFit:
-    """The local constant at each query."""
-    query, key = queries.x * metric.scale, points.places.x * metric.scale
-    column = int(np.argmax(np.ptp(key, axis=0)))
-    rows, order = np.argsort(query[:, column]), np.argsort(key[:, column])
-    query, key = query[rows], key[order]
-    weight = points.weights[order, None]
-    channels = np.concatenate([weight, weight * points.y[order]], axis=1)
-    reach, rest = _reach(kernel, float(weight.sum()))
-    first = np.searchsorted(key[:, column], query[:, column] - reach, side="left")
-    last = np.searchsorted(key[:, column], query[:, column] + reach, side="right")
-    squares = Squares(query, key, kernel.pointed)
-
-    def sums(place: tuple[slice, slice]) -> tuple[slice, Array]:
-        squared = squares(*place)
-        if np.isinf(kernel.support) or kernel.value is None:
-            weights = kernel.log(squared)
-            np.maximum(weights, tuned.LOWEST_LOG, out=weights)
-            np.exp(weights, out=weights)
-        else:
-            weights = kernel.value(squared)
-        return place[0], weights @ channels[place[1]]
-
-    total = np.empty((len(query), channels.shape[1]))
-    pairs = max(tuned.TILE_PAIRS, tuned.BLAS_PRODUCT // max(query.shape[1] + 2, channels.shape[1]))
-    places = slices_of_windows(first, last, pairs)
-    for here, found in parallel_map(sums, places, len(query) * len(key)):
-        total[here] = found
-    accurate = total[:, 0] > rest
-    total[~accurate, 0] = 1.0
-    back = np.argsort(rows)
-    return LineFit((total[:, 1:] / total[:, :1])[back], None, accurate[back])
+def _all_pairs(query: Array, key: Array) -> Iterator[Place]:
+    width = query.shape[1]
+    pairs = max(tuned.TILE_PAIRS, tuned.BLAS_PRODUCT // max(width + 2, width**2))
+    step = max(1, pairs // len(key))
+    for start in range(0, len(query), step):
+        yield slice(start, min(start + step, len(query))), slice(0, len(key))
 
 
-def few_neighbors(kernel: Kernel, metric: Metric, points: Points) -> LineFit | None:
-    """Each point on a line predicted from few neighbors by a local constant; None for many."""
-    if not points.is_line or np.isfinite(kernel.support):
-        return None
-    u, rows = points.places.x[:, 0] * metric.scale[0], np.arange(len(points))
-    first, last = windows(kernel, u, u, points.log_ratio(tuned.NEGLIGIBLE), rows, nearest=False)
-    most = int(max((rows - first).max(), (last - 1 - rows).max()))
-    if most > tuned.FEW_KEYS:
-        return None
-    away = np.delete(np.arange(-most, most + 1), most)
-    value, step = np.empty(points.y.shape), tuned.LINE_TILE_PAIRS // len(away)
-    for start in range(0, len(rows), step):
-        here = rows[start : start + step]
-        keys = here[:, None] + away  # (r, k)
-        outside = (keys < 0) | (keys >= len(rows))
-        keys[outside] = 0
-        squared = np.square(u[keys] - u[here, None])
-        squared[outside] = np.inf
-        share, _, _ = shares(kernel, squared, None, points, keys)
-        value[here] = np.einsum("rk,rkv->rv", share, points.y[keys])
-    return LineFit(value, None, np.ones(len(rows), bool))
+def windows(
+    kernel: Kernel, query: Array, key: Array, log_ratio: float, left_out: Array | None
+) -> tuple[Array, Array]:
+    """The window of each query on a line, both sorted: index of its first key and after its last.
+    Neither decreases.
+    """
+    distance = _nearest_distances(query, key, left_out)
+    reach = _reach(kernel, np.where(np.isfinite(distance), distance, 0.0), log_ratio)
+    reach += 1e-12 * np.abs(query)
+    first = np.searchsorted(key, query - reach, side="left")
+    last = np.searchsorted(key, query + reach, side="right")
+    if left_out is not None:  # the window includes the point itself, which is then excluded
+        first, last = np.minimum(first, left_out), np.maximum(last, left_out + 1)
+    return np.minimum.accumulate(first[::-1])[::-1], np.maximum.accumulate(last)
 
 
-def _reach(kernel: Kernel, weight: float) -> tuple[float, float]:
-    """(The distance of near keys, the least sum of weights to which the others add no digit)."""
-    if np.isfinite(kernel.support):
-        return kernel.support * (1.0 + 1e-9), 0.0
-    reach = float(kernel.seen(np.zeros(()), -np.log(tuned.NEGLIGIBLE_NEAR)))
-    # The log weights of near keys are at least LOWEST_LOG.
-    log = tuned.LOWEST_LOG if np.isinf(reach) else kernel.log(np.square(reach))
-    return reach, weight * float(np.exp(log)) * _DIGITS
+def _nearest_distances(query: Array, key: Array, left_out: Array | None) -> Array:
+    """Distances to the nearest key on a line, which is not the point that is left out."""
+    padded = np.concatenate([[-np.inf], key, [np.inf]])
+    before = np.searchsorted(key, query) if left_out is None else left_out
+    after = before + (1 if left_out is None else 2)
+    return np.minimum(query - padded[before], padded[after] - query)
+
+
+def _reach(kernel: Kernel, nearest: Array, log_ratio: float) -> Array:
+    """How far each query sees: at least to its nearest key; rounding excludes none at the edge."""
+    if np.isinf(kernel.support):
+        seen = np.inf if kernel.reach is None else kernel.reach(nearest, log_ratio)
+    else:
+        seen = kernel.support
+    return np.maximum(seen, nearest) * (1.0 + 1e-9)
+
+
+def _slices_of_windows(first: Array, last: Array) -> Iterator[Place]:
+    """Slices of queries that share most of their windows, with all keys in these."""
+    start = 0
+    while start < len(first):
+        width = max(int(last[start] - first[start]), 1)
+        farthest = first[start] + max(width // 4, tuned.EXTRA_KEYS)
+        stop = int(np.searchsorted(first, farthest, side="right"))
+        most = start + max(1, tuned.LINE_TILE_PAIRS // width)
+        stop = min(max(stop, start + 1), most, len(first))
+        yield slice(start, stop), slice(int(first[start]), int(last[stop - 1]))
+        start = stop
+
+
+def _share_in_balls(kernel: Kernel, queries: int, key: Array, log_ratio: float) -> float:
+    """About which share of all pairs `_balls` has; 1 where categories part (`log_ratio` is inf)."""
+    if np.isinf(log_ratio) or not key.shape[1]:
+        return 1.0
+    reach = _reach(kernel, np.zeros(()), log_ratio)
+    extent = np.maximum(np.ptp(key, axis=0), np.finfo("float64").tiny)
+    block = (tuned.BLOCK / max(queries, 1)) ** (1.0 / key.shape[1])
+    return float(np.prod(np.minimum(1.0, 2.0 * reach / extent + block)))
+
+
+def _balls(
+    kernel: Kernel, query: Array, key: Array, log_ratio: float, left_out: Array | None
+) -> Iterator[Place]:
+    """Blocks of queries that lie together, with the keys in a ball around what these see."""
+    from scipy.spatial import cKDTree  # lazily, since one column needs none
+
+    tree = cKDTree(key)
+    # With the point itself, which is left out, the nearest other is the second.
+    distance = tree.query(query, k=[1 if left_out is None else 2])[0][:, 0]
+    reach = _reach(kernel, distance, log_ratio)
+    order = cKDTree(query).indices  # leaf by leaf
+    for start in range(0, len(order), tuned.BLOCK):
+        rows = order[start : start + tuned.BLOCK]
+        block = query[rows]
+        center = 0.5 * (block.min(axis=0) + block.max(axis=0))
+        radius = np.max(np.sqrt(np.square(block - center).sum(axis=1)) + reach[rows])
+        rounding = 1e-12 * np.abs(center).max()
+        keys = np.sort(tree.query_ball_point(center, radius + rounding))
+        step = max(tuned.LINE_TILE_PAIRS // len(keys), 16)
+        for first in range(0, len(rows), step):
+            yield rows[first : first + step], keys

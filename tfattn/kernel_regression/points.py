@@ -1,31 +1,30 @@
 """The points of a regression in scaled units, and their metric in bandwidths."""
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
+from tfattn.kernel_regression import tuned
+
 Array = np.ndarray
+Index: TypeAlias = "slice | Array"
 
 
 @dataclass(frozen=True)
 class Metric:
-    """Bandwidths in scaled units.
+    """Bandwidths in scaled units."""
 
-    Attributes:
-        scale: `(D,)`, 1 / h of each continuous column: u = x · scale is in bandwidths.
-        widths: `(K,)`, λ of Aitchison and Aitken of each categorical column.
-    """
-
-    scale: Array
-    widths: Array
+    scale: Array  # (D,), 1 / h of each continuous column: u = x · scale is in bandwidths
+    widths: Array  # (K,), λ of Aitchison and Aitken of each categorical column
 
 
 @dataclass(frozen=True)
 class Queries:
-    """Places: continuous columns `(N, D)`, and one-hot categories `(N, C)` or None."""
+    """Places."""
 
-    x: Array
-    one_hot: Array | None
+    x: Array  # (N, D), the continuous columns
+    one_hot: Array | None  # (N, C), the categories
 
     def __len__(self) -> int:
         return len(self.x)
@@ -37,19 +36,13 @@ class Queries:
 
 @dataclass(frozen=True)
 class Points:
-    """Training points. In one continuous dimension they are sorted.
-
-    Attributes:
-        places: x.   y: `(N, V)`.   weight: `(N,)` with mean 1, or None.
-        counts: `(K,)` int, number of categories of each categorical column.
-        order: `(N,)` int, the index of each point before sorting.
-    """
+    """Training points. In one continuous dimension they are sorted."""
 
     places: Queries
-    y: Array
-    weight: Array | None
-    counts: Array
-    order: Array
+    y: Array  # (N, V)
+    weight: Array | None  # (N,), with mean 1
+    counts: Array  # (K,) int, number of categories of each categorical column
+    order: Array  # (N,) int, the index of each point before sorting
 
     def __len__(self) -> int:
         return len(self.y)
@@ -63,24 +56,27 @@ class Points:
     def weights(self) -> Array:
         return np.ones(len(self)) if self.weight is None else self.weight
 
-    def log_ratio(self, least: float) -> float:
-        """The difference of log K that takes a weight below `least` times another, for any two
-        sample weights.
+    def log_ratio(self, metric: Metric) -> float:
+        """The difference of log K that makes a weight negligible beside another, for any two sample
+        weights and categories; inf where λ is 0.
         """
         ratio = 0.0 if self.weight is None else np.ptp(np.log(self.weight))
-        return float(ratio - np.log(least))
+        if len(self.counts):
+            with np.errstate(divide="ignore"):
+                ratio += np.abs(_gains(metric.widths, self.counts)[1]).sum()
+        return float(ratio - np.log(tuned.NEGLIGIBLE))
 
-    def category_logs(self, metric: Metric, one_hot: Array | None, keys: slice) -> Array | None:
+    def category_logs(self, metric: Metric, one_hot: Array | None, keys: Index) -> Array | None:
         """`(r, k)`, the log weights of the categories of queries `one_hot` and of points."""
         if one_hot is None or self.places.one_hot is None:
             return None
-        width = np.maximum(metric.widths, np.finfo("float64").tiny)  # tiles part those of λ = 0
-        other = np.log(width / np.maximum(self.counts - 1, 1))
-        gain = np.repeat(np.log1p(-width) - other, self.counts)  # of an equal category
-        return (one_hot * gain) @ self.places.one_hot[keys].T + other.sum()
+        widths = np.maximum(metric.widths, np.finfo("float64").tiny)  # tiles part those of λ = 0
+        others, gains = _gains(widths, self.counts)
+        gain = np.repeat(gains, self.counts)
+        return (one_hot * gain) @ self.places.one_hot[keys].T + others.sum()
 
     def in_category(
-        self, metric: Metric, one_hot: Array | None, keys: slice = slice(None)
+        self, metric: Metric, one_hot: Array | None, keys: Index = slice(None)
     ) -> Array | None:
         """`(r, k)` bool, whether points are of the categories of queries `one_hot` in the columns
         where λ is 0; None without such a column. For a query of an unknown category all are.
@@ -106,6 +102,14 @@ class Points:
             same[np.arange(len(left)), left] = False
         within = same @ weight
         return np.where(within > 0, same @ weighted, sums) / np.where(within > 0, within, total)
+
+
+def _gains(widths: Array, counts: Array) -> tuple[Array, Array]:
+    """`(K,)` each: log λ / (c − 1) of another category, and how much more log 1 − λ of the same is
+    (Aitchison, Aitken 1976).
+    """
+    others = np.log(widths / np.maximum(counts - 1, 1))
+    return others, np.log1p(-widths) - others
 
 
 def encoded(codes: Array, counts: Array) -> Array | None:

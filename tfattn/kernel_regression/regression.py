@@ -11,7 +11,7 @@ import numpy as np
 from tfattn import _checks
 from tfattn._arguments import constructor_arguments
 from tfattn._types import ArrayLike
-from tfattn.kernel_regression import arrays, kernels, near
+from tfattn.kernel_regression import arrays, kernels, tuned
 from tfattn.kernel_regression.points import Metric, Points, Queries, merged, sorted_points
 from tfattn.kernel_regression.scaler import ColumnScaler
 from tfattn.kernel_regression.smoother import Smoother
@@ -77,11 +77,10 @@ class KernelRegression:
 
     `fit` chooses the bandwidth of the least leave-one-out error, to convergence and from several
     starts. x and y are shifted and scaled internally, so units and offsets change no fit. Memory
-    grows with the points and queries, never with their pairs. In one column time grows with the
-    pairs within the kernel's support; for the Gaussian it is linear in the points and queries, if
-    the bandwidth is wide enough. In several columns, `predict` of degree 0 computes the pairs that
-    are near along one column, and everything else all pairs: with many points, choose the bandwidth
-    on a `sample`.
+    grows with the points and queries, never with their pairs. Time grows with the pairs of
+    neighbors: those within the kernel's support, or whose weights a float64 shows. In one column,
+    with a Gaussian wide enough, it is linear in the points and queries. In several columns most
+    points are neighbors at the bandwidths that `fit` tries: with many, choose on a `sample`.
 
     Args:
         kernel: a name of `tfattn.kernel_regression.kernels.names()`, or a `Kernel`.
@@ -276,8 +275,9 @@ class KernelRegression:
         """
         queries, back = self._queries(x)
         rows = np.zeros((len(queries), len(self.kept)))
+        row, key = np.arange(len(queries)), np.arange(len(self.kept))
         for tile, fit in self._smoother.fits(queries):
-            rows[tile.rows, tile.keys] = tile.share * fit.equivalent()
+            rows[np.ix_(row[tile.rows], key[tile.keys])] = tile.share * fit.equivalent()
         whole = np.zeros((len(queries), self.count))
         whole[:, self.kept[self._fitted().order]] = rows
         return whole[back]
@@ -399,15 +399,17 @@ class KernelRegression:
         low, high = (np.full(value.shape, end(self.heights, 0)) for end in (np.min, np.max))
         # With unbounded support every y has weight. For many pairs in several columns, finding the
         # range would take longer than the means.
-        if np.isfinite(self.kernel.support) and not near.is_faster(self._fitted(), queries):
+        few = self._fitted().is_line or len(queries) * len(self.heights) < tuned.SORTED_PAIRS
+        if few and np.isfinite(self.kernel.support):
             for tile in self._smoother.tiles(queries, left):
                 heights = self.heights[tile.keys]
+                rows = np.arange(len(queries))[tile.rows]
                 some = tile.share.any(axis=1)
                 has_weight = (tile.share[some] > 0)[:, :, None]
-                least = np.where(has_weight, heights, np.inf)
-                greatest = np.where(has_weight, heights, -np.inf)
-                low[tile.rows][some] = least.min(axis=1, initial=np.inf)
-                high[tile.rows][some] = greatest.max(axis=1, initial=-np.inf)
+                low[rows[some]] = np.where(has_weight, heights, np.inf).min(axis=1, initial=np.inf)
+                high[rows[some]] = np.where(has_weight, heights, -np.inf).max(
+                    axis=1, initial=-np.inf
+                )
         return np.clip(value, low, high)
 
     def _squared(self, value: Any) -> Any:

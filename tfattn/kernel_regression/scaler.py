@@ -16,21 +16,16 @@ _FINITE = np.finfo("float64")
 
 @dataclass(frozen=True)
 class ColumnScaler:
-    """The scales of continuous columns, and the values of categorical columns.
+    """The scales of continuous columns, and the values of categorical columns."""
 
-    Attributes:
-        continuous, categorical: `(D,)` and `(K,)`, indices of columns.
-        center, spread: `(D,)`, median and interquartile range of the distinct values of continuous
-            columns: a few distant points change neither, nor do repeated rows. For evenly spaced
-            values the spread is half the range.
-        categories: sorted values of each categorical column.
-    """
-
-    continuous: Array
-    categorical: Array
+    continuous: Array  # (D,) int, indices of columns
+    categorical: Array  # (K,) int
+    # (D,), median and interquartile range of the distinct values of continuous columns: a few
+    # distant points change neither, nor do repeated rows. For evenly spaced values the spread is
+    # half the range.
     center: Array
     spread: Array
-    categories: list[Array]
+    categories: list[Array]  # sorted values of each categorical column
 
     @classmethod
     def of(cls, x: Array, categorical: Sequence[int]) -> "ColumnScaler":

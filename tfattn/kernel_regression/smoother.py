@@ -1,6 +1,7 @@
 """The regression with a chosen bandwidth, its residuals and its bands, in scaled units."""
 
 import dataclasses
+import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,8 +11,9 @@ from tfattn.kernel_regression import line, near, tuned
 from tfattn.kernel_regression.kernels import Kernel
 from tfattn.kernel_regression.line import LineFit
 from tfattn.kernel_regression.local import LocalFit, fit_tile, quadratic_weights
+from tfattn.kernel_regression.near import Place
 from tfattn.kernel_regression.points import Metric, Points, Queries
-from tfattn.kernel_regression.tiles import Tile, tiles
+from tfattn.kernel_regression.tiles import Tile, gathered, means, tiles
 
 Array = np.ndarray
 Bounds = tuple[Array, Array]  # (M, V) each
@@ -19,17 +21,11 @@ Bounds = tuple[Array, Array]  # (M, V) each
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Smoother:
-    """A regression in scaled units: the points and the settings that determine it.
-
-    Attributes:
-        kernel, degree, empty: as in `KernelRegression`.
-        metric: the bandwidth.
-        points: the N points, with V outputs each.
-    """
+    """A regression in scaled units; `degree` and `empty` as in `KernelRegression`."""
 
     kernel: Kernel
     metric: Metric
-    points: Points
+    points: Points  # N, with V outputs each
     degree: int
     empty: str
 
@@ -44,18 +40,48 @@ class Smoother:
         low, high = self.points.y.min(axis=0), self.points.y.max(axis=0)
         return value if self.degree else np.clip(value, low, high)
 
+    def engine(self, queries: Queries, left: Array | None, change: bool = False) -> str:
+        """How to fit these queries, the fastest way; `left` and `change` as in `fast`.
+
+        "boxes": `line.fit_line`, where a bandwidth on a line is wide beside the gaps of the points.
+        "gathered": `tiles.gathered`, points on a line, left out, that have few neighbors.
+        "means": `tiles.means`, local constants in several columns.
+        "tiles": `tiles.tiles`, everything else. `near.places` tells which keys a tile has.
+        """
+        points, constant = self.points, self.degree == 0
+        if not points.is_line:
+            plain = constant and left is None and queries.one_hot is None
+            return "means" if plain else "tiles"
+        if line.is_faster(self.kernel, self.metric, points, len(queries)):
+            return "boxes"
+        plain = constant and left is not None and not change and np.isinf(self.kernel.support)
+        return "gathered" if plain and self.most_neighbors <= tuned.FEW_KEYS else "tiles"
+
+    @functools.cached_property
+    def log_ratio(self) -> float:
+        """By how much log K of a negligible weight is less."""
+        return self.points.log_ratio(self.metric)
+
+    @functools.cached_property
+    def most_neighbors(self) -> int:
+        """How many neighbors a point on a line sees on one side, at most."""
+        u, rows = self.points.places.x[:, 0] * self.metric.scale[0], np.arange(len(self.points))
+        first, last = near.windows(self.kernel, u, u, self.log_ratio, rows)
+        return int(max((rows - first).max(), (last - 1 - rows).max()))
+
     def fast(self, queries: Queries, left: Array | None = None, change: bool = False) -> LineFit:
-        """The fit by the engine that is faster than `fits`; with no accurate row if none is."""
-        kernel, metric, points = self.kernel, self.metric, self.points
-        if line.is_faster(kernel, metric, points, len(queries)):
-            return line.fit_line(metric, points, queries.x[:, 0], self.degree, left, change)
-        found = None
-        if self.degree == 0 and left is None and near.is_faster(points, queries):
-            found = near.fit_near(kernel, metric, points, queries)
-        elif self.degree == 0 and left is not None and not change:
-            found = near.few_neighbors(kernel, metric, points)
-        count = len(queries)
-        return found or LineFit(np.empty((count, points.y.shape[1])), None, np.zeros(count, bool))
+        """The fit by an engine that is faster than `fits`; with no accurate row if none is."""
+        points, engine = self.points, self.engine(queries, left, change)
+        if engine == "boxes":
+            return line.fit_line(self.metric, points, queries.x[:, 0], self.degree, left, change)
+        value = np.empty((len(queries), points.y.shape[1]))
+        accurate = np.full(len(queries), engine == "gathered")
+        if engine == "gathered":
+            value = gathered(self.kernel, self.metric, points, self.most_neighbors)
+        elif engine == "means":
+            places = self._places(queries, None)
+            value, accurate = means(self.kernel, self.metric, points, queries, places)
+        return LineFit(value, None, accurate)
 
     def fits(
         self, queries: Queries, slopes: bool = False, left: Array | None = None
@@ -74,9 +100,13 @@ class Smoother:
     def tiles(
         self, queries: Queries, left: Array | None = None, slopes: bool = False
     ) -> Iterator[Tile]:
-        """All pairs, tile by tile; `left` as `left_out` of `tiles`."""
-        nearest = self.empty == "nearest"
-        return tiles(self.kernel, self.metric, self.points, queries, left, slopes, nearest)
+        """The weights, tile by tile; `left` as `left_out` of `tiles`."""
+        settings, places = (self.kernel, self.metric, self.points), self._places(queries, left)
+        return tiles(*settings, queries, places, left, slopes, nearest=self.empty == "nearest")
+
+    def _places(self, queries: Queries, left: Array | None) -> Iterator[Place]:
+        query, key = queries.x * self.metric.scale, self.points.places.x * self.metric.scale
+        return near.places(self.kernel, query, key, self.log_ratio, left, self.points.is_line)
 
     def slopes(self, queries: Queries) -> Array:
         """`(M, D, V)`: the derivative along each continuous column."""
@@ -90,7 +120,7 @@ class Smoother:
                 change = _slope_of_constant(tile, self.points, fit)
                 slope[tile.rows] = self.metric.scale[:, None] * change
             if self.empty == "nan":
-                slope[tile.rows][tile.empty] = np.nan
+                slope[np.arange(len(queries))[tile.rows][tile.empty]] = np.nan
         return slope
 
     def squared_weights(self, queries: Queries, left: Array | None = None) -> Array:
@@ -165,13 +195,12 @@ class Smoother:
         value, squares, neighbors = np.empty((count, points.y.shape[1])), *np.ones((2, count, 1))
         for tile in self.tiles(queries, left):
             weights = quadratic_weights(tile) if tile.key_u.shape[1] else tile.share
-            value[tile.rows] = weights @ points.y[tile.keys]
-            squares[tile.rows] = np.square(weights).sum(axis=1, keepdims=True)
-            shares = np.square(tile.share).sum(axis=1, keepdims=True)
-            np.divide(1.0, shares, where=shares > 0, out=neighbors[tile.rows])
-            without = squares[tile.rows, 0] == 0
-            if without.any():
-                value[tile.rows][without] = self._mean(queries, tile, without, left)
+            fit, square = weights @ points.y[tile.keys], np.square(weights).sum(axis=1)
+            shares = np.square(tile.share).sum(axis=1)
+            neighbors[tile.rows, 0] = 1.0 / np.where(shares > 0, shares, 1.0)
+            if (square == 0).any():
+                fit[square == 0] = self._mean(queries, tile, square == 0, left)
+            value[tile.rows], squares[tile.rows, 0] = fit, square
         return value, squares, neighbors
 
     def _mean(self, queries: Queries, tile: Tile, chosen: Array, left: Array | None) -> Array:

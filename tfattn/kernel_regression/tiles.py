@@ -1,7 +1,4 @@
-"""Weights of pairs of queries and keys, tile by tile: memory grows with the points, not with pairs.
-
-On a line keys and queries are sorted, and a tile has only keys within the windows of its queries.
-"""
+"""Weights of pairs of queries and keys, tile by tile, so that memory grows with the points only."""
 
 import collections
 import concurrent.futures
@@ -13,7 +10,8 @@ import numpy as np
 
 from tfattn.kernel_regression import tuned
 from tfattn.kernel_regression.kernels import Kernel
-from tfattn.kernel_regression.points import Metric, Points, Queries
+from tfattn.kernel_regression.near import Place
+from tfattn.kernel_regression.points import Index, Metric, Points, Queries
 
 Array = np.ndarray
 Item = TypeVar("Item")
@@ -21,24 +19,15 @@ Result = TypeVar("Result")
 
 
 class Tile(NamedTuple):
-    """Rows of weights.
+    """Weights that some queries give to the keys that they see."""
 
-    Attributes:
-        rows, keys: slices of the queries and of the points.
-        share: `(r, k)`, weights whose rows sum to 1, or to 0 without neighbors.
-        slope: `(r, k)`, the derivative of the unnormalized weight with respect to the squared
-            distance, over the sum of weights; None without `slopes`.
-        empty: `(r,)` bool, whether the query has no neighbor within the support.
-        query_u, key_u: `(r, D)` and `(k, D)`, queries and keys in bandwidths.
-    """
-
-    rows: slice
-    keys: slice
-    share: Array
-    slope: Array | None
-    empty: Array
-    query_u: Array
-    key_u: Array
+    rows: Index  # of the queries
+    keys: Index  # of the points
+    share: Array  # (r, k), weights whose rows sum to 1, or to 0 without neighbors
+    slope: Array | None  # (r, k), ∂ weight / ∂ squared distance, over the sum of weights
+    empty: Array  # (r,) bool, whether the query has no neighbor within the support
+    query_u: Array  # (r, D), in bandwidths
+    key_u: Array  # (k, D)
 
 
 def tiles(
@@ -46,37 +35,88 @@ def tiles(
     metric: Metric,
     points: Points,
     queries: Queries,
+    places: Iterable[Place],
     left_out: Array | None = None,
     slopes: bool = False,
     nearest: bool = False,
 ) -> Iterator[Tile]:
-    """All pairs, tile by tile.
+    """The tile of each place; in threads if these have many pairs.
 
     Args:
-        queries: on a line, sorted.
-        left_out: `(N,)` int, index of each query's own point, unweighted.
+        left_out: `(M,)` int, index of each query's own point, unweighted.
         slopes: whether to compute the slopes.
         nearest: whether the nearest points predict a query without neighbors; else its row is 0.
     """
     query_u, key_u = queries.x * metric.scale, points.places.x * metric.scale
-    squares = Squares(query_u, key_u, kernel.pointed)
+    middle = np.median(key_u, axis=0)  # robust to a few distant points
 
-    def tile(place: tuple[slice, slice]) -> Tile:
+    def tile(place: Place) -> Tile:
         rows, keys = place
-        squared = squares(rows, keys)
+        query, key = query_u[rows], key_u[keys]
+        squared = squares(query - middle, key - middle, kernel.pointed)
         if left_out is not None:
-            squared[np.arange(len(squared)), left_out[rows] - keys.start] = np.inf
+            own = left_out[rows]
+            own = own - keys.start if isinstance(keys, slice) else np.searchsorted(keys, own)
+            squared[np.arange(len(squared)), own] = np.inf
         one_hot = None if queries.one_hot is None else queries.one_hot[rows]
         same = points.in_category(metric, one_hot, keys)
         if same is not None:
             squared[~same] = np.inf
         logs = points.category_logs(metric, one_hot, keys)
         share, slope, empty = shares(kernel, squared, logs, points, keys, slopes, nearest)
-        return Tile(rows, keys, share, slope, empty, query_u[rows], key_u[keys])
+        return Tile(rows, keys, share, slope, empty, query, key)
 
-    places = _slices(kernel, points, query_u, key_u, left_out, nearest)
     pairs = 0 if points.is_line else len(queries) * len(points)
     yield from parallel_map(tile, places, pairs)
+
+
+def means(
+    kernel: Kernel, metric: Metric, points: Points, queries: Queries, places: Iterable[Place]
+) -> tuple[Array, Array]:
+    """(The local constant of each query, where it is accurate): weights that underflow are not,
+    since they are not computed relative to the greatest.
+    """
+    query_u, key_u = queries.x * metric.scale, points.places.x * metric.scale
+    middle = np.median(key_u, axis=0)
+    weight = points.weights[:, None]
+    channels = np.concatenate([weight, weight * points.y], axis=1)
+    tails = np.isinf(kernel.support) or kernel.value is None
+
+    def sums(place: Place) -> tuple[Index, Array]:
+        rows, keys = place
+        squared = squares(query_u[rows] - middle, key_u[keys] - middle, kernel.pointed)
+        weights = kernel.log(squared) if tails else kernel.value(squared)  # type: ignore[misc]
+        if tails:
+            np.maximum(weights, tuned.LOWEST_LOG, out=weights)
+            np.exp(weights, out=weights)
+        return rows, weights @ channels[keys]
+
+    total = np.empty((len(queries), channels.shape[1]))
+    for rows, found in parallel_map(sums, places, len(queries) * len(points)):
+        total[rows] = found
+    least = tails * float(np.exp(tuned.LOWEST_LOG) * weight.sum()) * 2.0**53
+    accurate = total[:, 0] > least
+    total[~accurate, 0] = 1.0
+    return total[:, 1:] / total[:, :1], accurate
+
+
+def gathered(kernel: Kernel, metric: Metric, points: Points, most: int) -> Array:
+    """`(N, V)`: each point on a line, predicted from at most so many neighbors on either side by a
+    local constant.
+    """
+    u, rows = points.places.x[:, 0] * metric.scale[0], np.arange(len(points))
+    away = np.delete(np.arange(-most, most + 1), most)
+    value, step = np.empty(points.y.shape), tuned.LINE_TILE_PAIRS // len(away)
+    for start in range(0, len(rows), step):
+        here = rows[start : start + step]
+        keys = here[:, None] + away  # (r, k)
+        outside = (keys < 0) | (keys >= len(rows))
+        keys[outside] = 0
+        squared = np.square(u[keys] - u[here, None])
+        squared[outside] = np.inf
+        share, _, _ = shares(kernel, squared, None, points, keys)
+        value[here] = np.einsum("rk,rkv->rv", share, points.y[keys])
+    return value
 
 
 def parallel_map(
@@ -114,32 +154,22 @@ def _cores() -> int:
     return os.cpu_count() or 1
 
 
-class Squares:
-    """Squared distances of any rows and keys, `(r, k)`."""
-
-    def __init__(self, query: Array, key: Array, exact: bool):
-        middle = np.median(key, axis=0)  # robust to a few distant points
-        query, key = query - middle, key - middle
-        self.query, self.key = query, key
+def squares(query: Array, key: Array, exact: bool) -> Array:
+    """`(r, k)`, squared distances; `exact` to the last digits where they are small."""
+    width = query.shape[1]
+    if width > 4 or (width > 1 and not exact):
         query_norms, key_norms = (np.square(u).sum(axis=1)[:, None] for u in (query, key))
-        width = query.shape[1]
-        # |q|² + |k|² − 2 q·k is one product, but loses digits many bandwidths from the middle.
-        near = max(query_norms.max(initial=0.0), key_norms.max(initial=0.0)) < tuned.FAR_SQUARED
-        self.by_product = near and (width > 4 or (width > 1 and not exact))
-        if self.by_product:
-            self.left = np.concatenate([query, query_norms, np.ones_like(query_norms)], axis=1)
-            self.right = np.concatenate([-2.0 * key, np.ones_like(key_norms), key_norms], axis=1).T
-
-    def __call__(self, rows: slice, keys: slice) -> Array:
-        if self.by_product:
-            squared = self.left[rows] @ self.right[:, keys]
+        # |q|² + |k|² − 2 q·k is one product, but loses digits many bandwidths from 0.
+        if max(query_norms.max(), key_norms.max()) < tuned.FAR_SQUARED:
+            left = np.concatenate([query, query_norms, np.ones_like(query_norms)], axis=1)
+            right = np.concatenate([-2.0 * key, np.ones_like(key_norms), key_norms], axis=1)
+            squared = left @ right.T
             return np.maximum(squared, 0.0, out=squared)
-        query, key = self.query[rows], self.key[keys]
-        squared = np.zeros((len(query), len(key)))
-        for column in range(query.shape[1]):
-            difference = np.subtract.outer(query[:, column], key[:, column])
-            squared += np.square(difference, out=difference)
-        return squared
+    squared = np.zeros((len(query), len(key)))
+    for column in range(width):
+        difference = np.subtract.outer(query[:, column], key[:, column])
+        squared += np.square(difference, out=difference)
+    return squared
 
 
 def shares(
@@ -147,7 +177,7 @@ def shares(
     squared: Array,
     logs: Array | None,
     points: Points,
-    keys: slice | Array,
+    keys: Index,
     slopes: bool = False,
     nearest: bool = False,
 ) -> tuple[Array, Array | None, Array]:
@@ -197,68 +227,3 @@ def _nearest(squared: Array, weight: Array) -> Array:
     least = squared.min(axis=1, keepdims=True)
     # With a tolerance: evenly spaced points are equally far despite rounding.
     return np.where((squared <= least * (1.0 + 1e-11)) & np.isfinite(least), weight, 0.0)
-
-
-def _slices(
-    kernel: Kernel,
-    points: Points,
-    query_u: Array,
-    key_u: Array,
-    left_out: Array | None,
-    nearest: bool,
-) -> Iterator[tuple[slice, slice]]:
-    """Pairs of slices: some rows, and every key within their windows."""
-    count, keys, width = len(query_u), len(points), query_u.shape[1]
-    if not points.is_line:
-        pairs = max(tuned.TILE_PAIRS, tuned.BLAS_PRODUCT // max(width + 2, width**2))
-        step = max(1, pairs // max(keys, 1))
-        for start in range(0, count, step):
-            yield slice(start, min(start + step, count)), slice(0, keys)
-        return
-    log_ratio = points.log_ratio(tuned.NEGLIGIBLE)
-    first, last = windows(kernel, query_u[:, 0], key_u[:, 0], log_ratio, left_out, nearest)
-    yield from slices_of_windows(first, last, tuned.LINE_TILE_PAIRS)
-
-
-def slices_of_windows(first: Array, last: Array, pairs: int) -> Iterator[tuple[slice, slice]]:
-    """Slices of queries that share most of their windows, with all keys in these."""
-    start = 0
-    while start < len(first):
-        width = max(int(last[start] - first[start]), 1)
-        farthest = first[start] + max(width // 4, tuned.EXTRA_KEYS)
-        stop = int(np.searchsorted(first, farthest, side="right"))
-        stop = min(max(stop, start + 1), start + max(1, pairs // width), len(first))
-        yield slice(start, stop), slice(int(first[start]), int(last[stop - 1]))
-        start = stop
-
-
-def windows(
-    kernel: Kernel,
-    query: Array,
-    key: Array,
-    log_ratio: float,
-    left_out: Array | None,
-    nearest: bool,
-) -> tuple[Array, Array]:
-    """The window of each query: index of its first key and after its last. Neither decreases."""
-    distance = nearest_distances(query, key, left_out)
-    distance = np.where(np.isfinite(distance), distance, 0.0)
-    reach = kernel.seen(distance, log_ratio)
-    if nearest:
-        reach = np.maximum(reach, distance)
-    # A tolerance, so that rounding excludes no key at the edge.
-    reach = reach * (1.0 + 1e-9) + 1e-12 * np.abs(query)
-    first = np.searchsorted(key, query - reach, side="left")
-    last = np.searchsorted(key, query + reach, side="right")
-    if left_out is not None:  # the window includes the point itself, which is then excluded
-        first, last = np.minimum(first, left_out), np.maximum(last, left_out + 1)
-    return np.minimum.accumulate(first[::-1])[::-1], np.maximum.accumulate(last)
-
-
-def nearest_distances(query: Array, key: Array, left_out: Array | None = None) -> Array:
-    """Distances to the nearest key, on a line and without points left out; both are sorted."""
-    padded = np.concatenate([[-np.inf], key, [np.inf]])
-    if left_out is not None:
-        return np.minimum(query - padded[left_out], padded[left_out + 2] - query)
-    after = np.searchsorted(key, query)
-    return np.minimum(query - padded[after], padded[after + 1] - query)

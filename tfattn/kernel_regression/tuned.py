@@ -39,7 +39,9 @@ LINE_TILE_PAIRS = 2**16  # pairs of a tile on a line: arrays of 0.5 MiB, a few o
 BLAS_PRODUCT = 2**18  # multiplications up to which OpenBLAS stays in the calling thread
 FEW_KEYS = 32  # neighbors on either side of a point on a line up to which they are gathered
 EXTRA_KEYS = 64  # keys of a tile on a line beyond the window of its first query
-SORTED_PAIRS = 2**16  # pairs in several columns from which sorting along one is faster
+SORTED_PAIRS = 2**16  # pairs in several columns from which means are not clipped to their neighbors
+BLOCK = 64  # queries in several columns whose keys are found together
+TREE_KEYS = 300  # keys of a tile in several columns that take as long as finding a query's
 REPLICAS = 32  # bootstrap replicas that are smoothed at a time
 
 # Digits (`tiles.py`, `near.py`, `left_out.py`, `local.py`).
