@@ -33,7 +33,7 @@ def places(
     if is_line:
         ends = windows(kernel, query[:, 0], key[:, 0], log_ratio, left_out)
         return _slices_of_windows(*ends)
-    share = _share_in_balls(kernel, len(query), key, log_ratio)
+    share = _share_in_balls(kernel, query, key, log_ratio)
     if share * len(key) + tuned.TREE_KEYS < len(key):
         return _balls(kernel, query, key, log_ratio, left_out)
     return _all_pairs(query, key)
@@ -93,14 +93,14 @@ def _slices_of_windows(first: Array, last: Array) -> Iterator[Place]:
         start = stop
 
 
-def _share_in_balls(kernel: Kernel, queries: int, key: Array, log_ratio: float) -> float:
+def _share_in_balls(kernel: Kernel, query: Array, key: Array, log_ratio: float) -> float:
     """About which share of all pairs `_balls` has; 1 where categories part (`log_ratio` is inf)."""
-    if np.isinf(log_ratio) or not key.shape[1]:
-        return 1.0
+    if np.isinf(log_ratio) or not key.shape[1] or not np.isfinite(query).all():
+        return 1.0  # a query that overflows is in no ball
     reach = _reach(kernel, np.zeros(()), log_ratio)
     extent = np.maximum(np.ptp(key, axis=0), np.finfo("float64").tiny)
-    block = (tuned.BLOCK / max(queries, 1)) ** (1.0 / key.shape[1])
-    return float(np.prod(np.minimum(1.0, 2.0 * reach / extent + block)))
+    block = (tuned.BLOCK / max(len(query), 1)) ** (1.0 / key.shape[1])
+    return float(np.prod(np.minimum(1.0, np.minimum(2.0 * reach, extent) / extent + block)))
 
 
 def _balls(
