@@ -23,12 +23,8 @@ def places(
     left_out: Array | None,
     is_line: bool,
 ) -> Iterator[Place]:
-    """All pairs that count, of queries and keys in bandwidths, place by place.
-
-    Args:
-        log_ratio: the difference of log K that makes a weight negligible.
-        left_out: `(M,)` int, index of each query's own point, which is not its nearest.
-        is_line: whether both are sorted.
+    """All pairs that count, of queries and keys in bandwidths, sorted on a line. `log_ratio` is the
+    difference of log K that makes a weight negligible; `left_out` `(M,)`, each query's own point.
     """
     if is_line:
         ends = windows(kernel, query[:, 0], key[:, 0], log_ratio, left_out)

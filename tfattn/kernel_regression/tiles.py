@@ -40,12 +40,8 @@ def tiles(
     slopes: bool = False,
     nearest: bool = False,
 ) -> Iterator[Tile]:
-    """The tile of each place; in threads if these have many pairs.
-
-    Args:
-        left_out: `(M,)` int, index of each query's own point, unweighted.
-        slopes: whether to compute the slopes.
-        nearest: whether the nearest points predict a query without neighbors; else its row is 0.
+    """The tile of each place, in which no query sees its own point, `left_out` `(M,)`. The nearest
+    points predict a query without neighbors; without `nearest` its row is 0.
     """
     query_u, key_u = queries.x * metric.scale, points.places.x * metric.scale
     middle = np.median(key_u, axis=0)  # robust to a few distant points
