@@ -109,7 +109,7 @@ def _balls(
     # With the point itself, which is left out, the nearest other is the second.
     distance = tree.query(query, k=[1 if left_out is None else 2])[0][:, 0]
     reach = _reach(kernel, distance, log_ratio)
-    order = cKDTree(query).indices  # leaf by leaf
+    order = cKDTree(query, balanced_tree=False, compact_nodes=False).indices  # leaf by leaf
     for start in range(0, len(order), tuned.BLOCK):
         rows = order[start : start + tuned.BLOCK]
         block = query[rows]

@@ -44,12 +44,11 @@ def tiles(
     points predict a query without neighbors; without `nearest` its row is 0.
     """
     query_u, key_u = queries.x * metric.scale, points.places.x * metric.scale
-    middle = np.median(key_u, axis=0)  # robust to a few distant points
+    squares = Squares(query_u, key_u, kernel.pointed)
 
     def tile(place: Place) -> Tile:
         rows, keys = place
-        query, key = query_u[rows], key_u[keys]
-        squared = squares(query - middle, key - middle, kernel.pointed)
+        squared = squares(rows, keys)
         if left_out is not None:
             own = left_out[rows]
             own = own - keys.start if isinstance(keys, slice) else np.searchsorted(keys, own)
@@ -60,7 +59,7 @@ def tiles(
             squared[~same] = np.inf
         logs = points.category_logs(metric, one_hot, keys)
         share, slope, empty = shares(kernel, squared, logs, points, keys, slopes, nearest)
-        return Tile(rows, keys, share, slope, empty, query, key)
+        return Tile(rows, keys, share, slope, empty, query_u[rows], key_u[keys])
 
     pairs = 0 if points.is_line else len(queries) * len(points)
     yield from parallel_map(tile, places, pairs)
@@ -72,15 +71,15 @@ def means(
     """(The local constant of each query, where it is accurate): weights that underflow are not,
     since they are not computed relative to the greatest.
     """
-    query_u, key_u = queries.x * metric.scale, points.places.x * metric.scale
-    middle = np.median(key_u, axis=0)
+    scale = metric.scale
+    squares = Squares(queries.x * scale, points.places.x * scale, kernel.pointed)
     weight = points.weights[:, None]
     channels = np.concatenate([weight, weight * points.y], axis=1)
     tails = np.isinf(kernel.support) or kernel.value is None
 
     def sums(place: Place) -> tuple[Index, Array]:
         rows, keys = place
-        squared = squares(query_u[rows] - middle, key_u[keys] - middle, kernel.pointed)
+        squared = squares(rows, keys)
         weights = kernel.log(squared) if tails else kernel.value(squared)  # type: ignore[misc]
         if tails:
             np.maximum(weights, tuned.LOWEST_LOG, out=weights)
@@ -150,22 +149,31 @@ def _cores() -> int:
     return os.cpu_count() or 1
 
 
-def squares(query: Array, key: Array, exact: bool) -> Array:
-    """`(r, k)`, squared distances; `exact` to the last digits where they are small."""
-    width = query.shape[1]
-    if width > 4 or (width > 1 and not exact):
+class Squares:
+    """Squared distances of any rows and keys, `(r, k)`; `exact` where they are small."""
+
+    def __init__(self, query: Array, key: Array, exact: bool):
+        middle = np.median(key, axis=0)  # robust to a few distant points
+        query, key = query - middle, key - middle
+        self.query, self.key, width = query, key, query.shape[1]
         query_norms, key_norms = (np.square(u).sum(axis=1)[:, None] for u in (query, key))
-        # |q|² + |k|² − 2 q·k is one product, but loses digits many bandwidths from 0.
-        if max(query_norms.max(), key_norms.max()) < tuned.FAR_SQUARED:
-            left = np.concatenate([query, query_norms, np.ones_like(query_norms)], axis=1)
-            right = np.concatenate([-2.0 * key, np.ones_like(key_norms), key_norms], axis=1)
-            squared = left @ right.T
+        # |q|² + |k|² − 2 q·k is one product, but loses digits many bandwidths from the middle.
+        near = max(query_norms.max(initial=0.0), key_norms.max(initial=0.0)) < tuned.FAR_SQUARED
+        self.by_product = near and (width > 4 or (width > 1 and not exact))
+        if self.by_product:
+            self.left = np.concatenate([query, query_norms, np.ones_like(query_norms)], axis=1)
+            self.right = np.concatenate([-2.0 * key, np.ones_like(key_norms), key_norms], axis=1)
+
+    def __call__(self, rows: Index, keys: Index) -> Array:
+        if self.by_product:
+            squared = self.left[rows] @ self.right[keys].T
             return np.maximum(squared, 0.0, out=squared)
-    squared = np.zeros((len(query), len(key)))
-    for column in range(width):
-        difference = np.subtract.outer(query[:, column], key[:, column])
-        squared += np.square(difference, out=difference)
-    return squared
+        query, key = self.query[rows], self.key[keys]
+        squared = np.zeros((len(query), len(key)))
+        for column in range(query.shape[1]):
+            difference = np.subtract.outer(query[:, column], key[:, column])
+            squared += np.square(difference, out=difference)
+        return squared
 
 
 def shares(
