@@ -50,14 +50,14 @@ def leave_one_out(smoother: Smoother, gradient: bool = True) -> LeftOut:
 
 def _squared_differences(pair: Array, query: Array, key: Array) -> Array:
     """`(D,)`: Σ_rk pair[r, k] · (query_r − key_k)²."""
-    if (
-        np.ptp(key, axis=0).max(initial=0.0) > tuned.FAR
-    ):  # differences of squares would lose the digits of small distances
-        return np.tensordot(pair, np.square(query[:, None, :] - key), 2)
     middle = query.mean(axis=0)
-    query, key = query - middle, key - middle
-    squared = pair.sum(1) @ np.square(query) + pair.sum(0) @ np.square(key)
-    return squared - 2.0 * np.sum(query * (pair @ key), axis=0)
+    near_query, near_key = query - middle, key - middle
+    key_squares = np.square(near_key)
+    if key_squares.max(initial=0.0) > tuned.FAR**2:
+        # Differences of squares would lose the digits of small distances.
+        return np.tensordot(pair, np.square(query[:, None, :] - key), 2)
+    squared = pair.sum(1) @ np.square(near_query) + pair.sum(0) @ key_squares
+    return squared - 2.0 * np.sum(near_query * (pair @ near_key), axis=0)
 
 
 def _sum_over_differing(points: Points, rows: Array, keys: Index, pair: Array) -> Array:

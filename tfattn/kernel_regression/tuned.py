@@ -46,7 +46,7 @@ REPLICAS = 32  # bootstrap replicas that are smoothed at a time
 
 # Digits (`tiles.py`, `near.py`, `left_out.py`, `local.py`).
 FAR_SQUARED = 1e5  # squared distance in bandwidths up to which a product keeps 11 digits of it
-FAR = 1e3  # spread in bandwidths up to which differences of squares keep small distances accurate
+FAR = 1e3  # bandwidths from the middle up to which differences of squares keep small distances
 UNDERFLOW = -500.0  # log weight from which on weights would lose digits
 LOWEST_LOG = -700.0  # exp below this is subnormal and takes 10 times as long; a weight of 1e-304
 NEGLIGIBLE = 2.0**-60  # share of the greatest weight that does not change a float64 sum
