@@ -7,8 +7,7 @@ gets finite weights that sum to 1. A kernel of compact support returns −inf ou
 score of a masked pair.
 
 To add a kernel, write one more formula with `@_named`; its slope is in `kernel_regression.kernels`.
-Users may also pass a function instead of a name. `support` is the distance beyond which a kernel
-is 0.
+Users may also pass a function instead of a name.
 
 Source: Nadaraya 1964; Watson 1964; Epanechnikov 1969; Cleveland 1979 for the tricube; Silverman,
 Density Estimation, 1986, table 3.1; Wasserman, All of Nonparametric Statistics, 4.2. D2L
@@ -43,27 +42,20 @@ __all__ = [
 ]
 
 Kernel = Callable[[Tensor], Tensor]  # from u² to log K(u)
-Formula = Callable[[Any, Any], Any]
+Formula = Callable[[Any, Any], Any]  # of u² and a module of array functions, Keras's or NumPy's
 
-# Of u² and a module of array functions, `tfattn.kernel_regression` has NumPy's: log K of a kernel
-# of `UNBOUNDED` support, else K for u < 1.
-FORMULAS: dict[str, Formula] = {}
+FORMULAS: dict[str, Formula] = {}  # log K of a kernel of `UNBOUNDED` support, else K for u < 1
 UNBOUNDED = {"gaussian", "laplace", "logistic"}
 _BY_NAME: dict[str, Kernel] = {}
-
-_functions = types.SimpleNamespace(
-    # At least 1e-6: the root has an infinite slope at 0.
-    sqrt=lambda squared: ops.sqrt(ops.maximum(squared, 1e-12)),
-    exp=ops.exp,
-    # ONNX lacks `log1p`: the absolute error of a score counts, and it is as small here.
-    log1p=lambda x: ops.log(1.0 + x),
-    sin=ops.sin,
-)
+_functions = types.SimpleNamespace(exp=ops.exp, sin=ops.sin)
+# At least 1e-6: the root has an infinite slope at 0.
+_functions.sqrt = lambda squared: ops.sqrt(ops.maximum(squared, 1e-12))
+# ONNX lacks `log1p`: the absolute error of a score counts, and it is as small here.
+_functions.log1p = lambda x: ops.log(1.0 + x)
 
 
 def _named(formula: Formula) -> Kernel:
     name = formula.__name__
-    FORMULAS[name] = formula
 
     def kernel(squared: Tensor) -> Tensor:
         squared = given_floats(f"kernels.{name}", "squared", squared, "(...)")
@@ -74,7 +66,7 @@ def _named(formula: Formula) -> Kernel:
 
     kernel.__name__ = kernel.__qualname__ = name
     kernel.__doc__ = formula.__doc__
-    _BY_NAME[name] = kernel
+    FORMULAS[name], _BY_NAME[name] = formula, kernel
     return kernel
 
 
@@ -146,9 +138,8 @@ def logistic(squared: Any, functions: Any) -> Any:
 
 
 def support(kernel: str | Kernel) -> float | None:
-    """The distance in bandwidths beyond which a kernel is 0: 1.0, or inf for unbounded support.
-
-    None for a user's function, since its support is unknown.
+    """The distance in bandwidths beyond which a kernel is 0: 1.0; inf for unbounded support; None
+    for a user's function, since its support is unknown.
 
     Raises:
         ValueError: no kernel has that name.
@@ -172,7 +163,6 @@ def get(kernel: str | Kernel, who: str = "kernels.get") -> Kernel:
 
     Args:
         kernel: one of `names()`, or a function from squared distances to log weights.
-        who: the caller's name, for the error.
     Raises:
         ValueError: no kernel has that name.
     Example:
