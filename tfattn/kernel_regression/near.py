@@ -1,9 +1,11 @@
-"""The keys that queries see: windows on a line, balls in several columns.
+"""The keys that queries see: windows on a line, balls or single pairs in several columns.
 
 All other keys are outside of the kernel's support, or together weigh less than a float64 shows.
 """
 
+import functools
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +14,7 @@ from tfattn.kernel_regression.kernels import Kernel
 from tfattn.kernel_regression.points import Index
 
 Array = np.ndarray
-Place = tuple[Index, Index]  # some queries, and every key that one of them sees
+Place = tuple[Index, Any]  # some queries; every key that one sees, or a function to sparse weights
 
 
 def places(
@@ -22,17 +24,30 @@ def places(
     log_ratio: float,
     left_out: Array | None,
     is_line: bool,
+    means: bool = False,
 ) -> Iterator[Place]:
     """All pairs that count, of queries and keys in bandwidths, sorted on a line. `log_ratio` is the
-    difference of log K that makes a weight negligible; `left_out` `(M,)`, each query's own point.
+    difference of log K that makes a weight negligible; `left_out` `(M,)`, each query's own point;
+    `means`, whether K alone weighs keys, and queries without neighbors need none.
     """
     if is_line:
         ends = windows(kernel, query[:, 0], key[:, 0], log_ratio, left_out)
         return _slices_of_windows(*ends)
     share = _share_in_balls(kernel, query, key, log_ratio)
-    if share * len(key) + tuned.TREE_KEYS < len(key):
-        return _balls(kernel, query, key, log_ratio, left_out)
-    return _all_pairs(query, key)
+    if share * len(key) + tuned.TREE_KEYS >= len(key):
+        return _all_pairs(query, key)
+    from scipy.spatial import cKDTree  # lazily, since one column needs none
+
+    tree = cKDTree(key)
+    if not means or np.isinf(kernel.support):
+        # With the point itself, which is left out, the nearest other is the second.
+        nearest = tree.query(query, k=[1 if left_out is None else 2])[0][:, 0]
+        return _balls(query, tree, _reach(kernel, nearest, log_ratio))
+    reach = _reach(kernel, np.zeros(len(query)), log_ratio)
+    some = query[:: max(1, len(query) // tuned.BLOCK)]  # a sample
+    neighbors = tree.query_ball_point(some, reach[0], return_length=True).mean()
+    few = neighbors <= tuned.FEW_NEIGHBORS
+    return _single_pairs(kernel, query, tree, reach[0]) if few else _balls(query, tree, reach)
 
 
 def _all_pairs(query: Array, key: Array) -> Iterator[Place]:
@@ -99,17 +114,9 @@ def _share_in_balls(kernel: Kernel, query: Array, key: Array, log_ratio: float) 
     return float(np.prod(np.minimum(1.0, np.minimum(2.0 * reach, extent) / extent + block)))
 
 
-def _balls(
-    kernel: Kernel, query: Array, key: Array, log_ratio: float, left_out: Array | None
-) -> Iterator[Place]:
+def _balls(query: Array, tree: Any, reach: Array) -> Iterator[Place]:
     """Blocks of queries that lie together, with the keys in a ball around what these see."""
-    from scipy.spatial import cKDTree  # lazily, since one column needs none
-
-    tree = cKDTree(key)
-    # With the point itself, which is left out, the nearest other is the second.
-    distance = tree.query(query, k=[1 if left_out is None else 2])[0][:, 0]
-    reach = _reach(kernel, distance, log_ratio)
-    order = cKDTree(query, balanced_tree=False, compact_nodes=False).indices  # leaf by leaf
+    order = type(tree)(query, balanced_tree=False, compact_nodes=False).indices  # leaf by leaf
     for start in range(0, len(order), tuned.BLOCK):
         rows = order[start : start + tuned.BLOCK]
         block = query[rows]
@@ -117,6 +124,19 @@ def _balls(
         radius = np.max(np.sqrt(np.square(block - center).sum(axis=1)) + reach[rows])
         rounding = 1e-12 * np.abs(center).max()
         keys = np.sort(tree.query_ball_point(center, radius + rounding))
-        step = max(tuned.LINE_TILE_PAIRS // len(keys), 16)
+        step = max(tuned.LINE_TILE_PAIRS // max(len(keys), 1), 16)
         for first in range(0, len(rows), step):
             yield rows[first : first + step], keys
+
+
+def _single_pairs(kernel: Kernel, query: Array, tree: Any, reach: float) -> Iterator[Place]:
+    """Slices of queries that see few keys, with a function to their sparse weights."""
+
+    def weights(some: Array) -> Any:
+        near = type(tree)(some).sparse_distance_matrix(tree, reach, output_type="coo_matrix")
+        near.data = kernel.value(np.square(near.data))  # type: ignore[misc]
+        return near
+
+    for start in range(0, len(query), tuned.SPARSE_ROWS):
+        rows = slice(start, start + tuned.SPARSE_ROWS)
+        yield rows, functools.partial(weights, query[rows])

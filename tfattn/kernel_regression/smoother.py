@@ -79,7 +79,7 @@ class Smoother:
         if engine == "gathered":
             value = gathered(self.kernel, self.metric, points, self.most_neighbors)
         elif engine == "means":
-            places = self._places(queries, None)
+            places = self._places(queries, None, means=True)
             value, accurate = means(self.kernel, self.metric, points, queries, places)
         return LineFit(value, None, accurate)
 
@@ -104,9 +104,10 @@ class Smoother:
         settings, places = (self.kernel, self.metric, self.points), self._places(queries, left)
         return tiles(*settings, queries, places, left, slopes, nearest=self.empty == "nearest")
 
-    def _places(self, queries: Queries, left: Array | None) -> Iterator[Place]:
+    def _places(self, queries: Queries, left: Array | None, means: bool = False) -> Iterator[Place]:
         query, key = queries.x * self.metric.scale, self.points.places.x * self.metric.scale
-        return near.places(self.kernel, query, key, self.log_ratio, left, self.points.is_line)
+        settings = (self.log_ratio, left, self.points.is_line, means)
+        return near.places(self.kernel, query, key, *settings)
 
     def slopes(self, queries: Queries) -> Array:
         """`(M, D, V)`: the derivative along each continuous column."""

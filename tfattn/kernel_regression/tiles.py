@@ -79,6 +79,8 @@ def means(
 
     def sums(place: Place) -> tuple[Index, Array]:
         rows, keys = place
+        if callable(keys):
+            return rows, keys() @ channels
         squared = squares(rows, keys)
         weights = kernel.log(squared) if tails else kernel.value(squared)  # type: ignore[misc]
         if tails:

@@ -42,6 +42,8 @@ EXTRA_KEYS = 64  # keys of a tile on a line beyond the window of its first query
 SORTED_PAIRS = 2**16  # pairs in several columns from which means are not clipped to their neighbors
 BLOCK = 64  # queries in several columns whose keys are found together
 TREE_KEYS = 300  # keys of a tile in several columns that take as long as finding a query's
+FEW_NEIGHBORS = 64  # of a query in several columns up to which pairs are summed one by one
+SPARSE_ROWS = 2**13  # queries whose pairs are summed together then
 REPLICAS = 32  # bootstrap replicas that are smoothed at a time
 
 # Digits (`tiles.py`, `near.py`, `left_out.py`, `local.py`).
