@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import tfattn
+from tests import reference
 from tests.helpers.tensors import BACKEND, as_tensor, both_ways, compiled, numpy
 from tfattn import attend, masks
 from tfattn.core import scores as score_functions
@@ -187,6 +188,24 @@ def test_token_hidden_by_joined_masks_that_overflows_reaches_no_gradient(score, 
 
     for found, wanted in zip(gradients(3e38), gradients(0.0), strict=True):
         np.testing.assert_allclose(numpy(found), numpy(wanted), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("path", ["dense", "streamed"])
+def test_pair_hidden_whose_gradient_overflows_leaves_the_gradients_of_others(path):
+    """Query 0 does not see key 1, whose value times the gradient of its output is too large."""
+    query, key = np.array([[0.1, 0.2], [0.3, 0.1]]), np.array([[0.5, 0.2], [0.1, 0.4]])
+    value, grad = np.array([[1.0, 2.0], [1e10, 3.0]]), np.array([[1e30, 1.0], [1e-5, 1.0]])
+
+    def call(query, key, value):
+        return attend(query, value, key=key, mask=masks.causal(), path=path)
+
+    *tensors, upstream = (as_tensor(x[None].astype("float32")) for x in (query, key, value, grad))
+    _, (grad_query, *_) = both_ways(call, tensors, upstream)
+    weights = reference.softmax(query[1] @ key.T / np.sqrt(2))
+    grad_weights = value @ grad[1]
+    grad_scores = weights * (grad_weights - weights @ grad_weights) / np.sqrt(2)
+    wanted = np.stack([np.zeros(2), grad_scores @ key])
+    np.testing.assert_allclose(numpy(grad_query)[0], wanted, rtol=1e-5)
 
 
 LAYER_SCORES = {
