@@ -8,7 +8,6 @@ every path and every layer replaces tokens before they are multiplied:
        it becomes NaN, as it would without a mask.
 """
 
-import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -48,18 +47,6 @@ def zero_nonfinite_padding(tokens: Any, mask: Any) -> Any:
     usable = ops.abs(tokens) < (2.0**8 if half else 2.0**64)  # False for NaN
     mask = ops.expand_dims(ops.cast(mask, "bool"), -1)  # (B, T, 1)
     return ops.where(ops.logical_or(mask, usable), tokens, 0.0)
-
-
-def projected(maps: Callable[..., tuple[Any, Any]], mask: Any, *tokens: Any) -> tuple[Any, Any]:
-    """`maps(*tokens)` of keys and values, the last perhaps split into heads: a token that is not
-    finite would make the gradients of the maps NaN, so it is 0 before them, and NaN in the last.
-    """
-    if mask is None or known_finite(*tokens):
-        return maps(*tokens)
-    kept = functools.reduce(ops.logical_and, [_finite(x) for x in tokens])
-    first, last = maps(*(ops.where(kept, x, 0.0) for x in tokens))
-    kept = ops.expand_dims(kept, 1) if len(last.shape) > len(kept.shape) else kept
-    return first, ops.where(kept, last, float("nan"))
 
 
 class Guarded(NamedTuple):

@@ -12,7 +12,7 @@ from tfattn.core.biases import Bias
 from tfattn.core.call import AttentionCall
 from tfattn.core.engine import dispatch
 from tfattn.core.floats import floating
-from tfattn.core.guard import projected, zero_nonfinite_padding, zero_unseen
+from tfattn.core.guard import zero_nonfinite_padding, zero_unseen
 from tfattn.core.masks import Mask
 from tfattn.layers.attention import recording
 from tfattn.layers.attention.normalizers import Normalizer
@@ -58,16 +58,8 @@ class AttentionLayer(CheckedCall, keras.layers.Layer):
 
     def run(self, call: AttentionCall, score: Score) -> tuple[Tensor, Any]:
         """(Output, weights or None) of a call without checks, with a score layer."""
-
-        def prepared(key: Tensor) -> tuple[Tensor, Tensor]:
-            query, key = score.prepare(call.query, key)
-            return floating(query), floating(key)  # a user's score may return integers
-
-        kind = type(score)
-        if kind.prepare is Score.prepare and kind.prepare_key is Score.prepare_key:
-            query, key = score.prepare(call.query, call.key)
-        else:
-            query, key = projected(prepared, call.mask, call.key)
+        # A user's score may return integers.
+        query, key = map(floating, score.prepare(call.query, call.key))
         has_arrays = call.mask is not None or call.bias is not None
         if has_arrays and symbolic.only_shapes_are_computed():
             call = call.replace(mask=None, bias=None)

@@ -12,7 +12,6 @@ from tfattn._types import Shape, Tensor
 from tfattn.core import biases, engine, masks, softmax, symbolic
 from tfattn.core.biases import Bias
 from tfattn.core.call import AttentionCall
-from tfattn.core.guard import projected
 from tfattn.core.masks import Grid, Mask
 from tfattn.layers.attention.axes import Axes, checked_axes
 from tfattn.layers.attention.base import AttentionLayer
@@ -329,9 +328,7 @@ class MultiHeadAttention(AttentionLayer):
             training=training,
             window=self._window(),
         )
-        tokens = [call.value] if call.key is call.value else [call.value, call.key]
-        # NaN in its value breaks a token's key too.
-        keys, values = projected(self.project_keys, call.mask, *tokens)
+        keys, values = self.project_keys(call.value, call.key)
         output, weights = self._attend_heads(call.replace(key=keys, value=values))
         if axes is None:
             return self._results(output, weights, folded_mask, return_attention_scores)
