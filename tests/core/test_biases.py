@@ -73,6 +73,8 @@ def test_bias_of_each_kind_equals_its_definition(name):
     assert bias.differs_by_head == (len(by_head.shape) == 4 and by_head.shape[1] != 1)
     config = keras.saving.serialize_keras_object(bias)
     assert config["registered_name"].startswith("tfattn>biases.")
+    tensors, structure = objects.flatten(bias + biases.explicit(keras.Variable(np.ones((T, S)))))
+    assert objects.is_shareable(structure) and len(tensors) > 0
     tensors, structure = objects.flatten(bias)
     assert objects.is_shareable(structure) and hash(structure) == hash(objects.flatten(bias)[1])
     for copy in (
@@ -355,7 +357,7 @@ def test_bias_of_ones_own_joins_the_others():
 
     slope = as_tensor(0.25)
     tensors, structure = objects.flatten(Recent(slope) + ARRAYS[B, T, S])
-    assert len(tensors) == 2 and not objects.is_shareable(structure)
+    assert len(tensors) == 1 and not objects.is_shareable(structure)
     distance = np.arange(S) - np.arange(S - T, S)[:, None]
     again = objects.unflatten(structure, tensors)
     np.testing.assert_allclose(again.dense(T, S), 0.25 * distance + ARRAYS[B, T, S], rtol=1e-5)

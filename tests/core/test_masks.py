@@ -6,12 +6,13 @@ Masks joined at random, in any rectangle: `test_properties.py`.
 import keras
 import numpy as np
 import pytest
+from keras import ops
 
 import tfattn
 from tests import reference
 from tests.helpers.properties import check_hooks, covered
-from tests.helpers.tensors import as_tensor, tf
-from tfattn import biases, masks
+from tests.helpers.tensors import as_tensor, compiled, needs_compiling, tf
+from tfattn import attend, biases, masks
 from tfattn.core import objects
 from tfattn.core.masks import base
 from tfattn.core.masks.ranges import Bounds
@@ -332,7 +333,7 @@ def test_mask_of_one_kind_has_one_structure():
     assert [x is y for x, y in zip(tensors, [lengths, ids, ids], strict=True)] == [True] * 3
 
 
-def test_mask_of_ones_own_is_split_into_its_attributes():
+def test_mask_of_ones_own_stays_whole_inside_of_others():
     class Local(masks.window):
         def __init__(self, size, step):
             super().__init__(size)
@@ -348,10 +349,27 @@ def test_mask_of_ones_own_is_split_into_its_attributes():
     np.testing.assert_array_equal(
         dense(again), dense(masks.padding([3, 0]) & masks.explicit(own.dense(T, S)))
     )
-    assert structure == objects.flatten(masks.padding([1, 2]) & Local(3, 2))[1]
-    for step in (3, 2.0):
-        assert structure != objects.flatten(masks.padding([1, 2]) & Local(3, step))[1]
+    assert structure == objects.flatten(masks.padding([1, 2]) & own)[1]
+    assert structure != objects.flatten(masks.padding([1, 2]) & Local(3, 2))[1]
     assert not objects.is_shareable(objects.flatten([np.array(2)])[1])
+
+
+@needs_compiling
+@pytest.mark.parametrize("path", ["dense", "streamed"])
+def test_mask_of_ones_own_reads_its_attributes_in_any_graph(path):
+    class Near(masks.Mask):
+        __slots__ = ("size",)  # which `vars` does not tell
+
+        def __init__(self, size):
+            self.size = ops.convert_to_tensor(size)
+
+        def on(self, grid):
+            return abs(grid.key_positions() - grid.query_positions()) < int(self.size)
+
+    near = Near(2)
+    x = as_tensor(np.random.default_rng(0).normal(size=(1, 5, 3)).astype("float32"))
+    found = compiled(lambda x: attend(x, x, mask=near, path=path))(x)
+    np.testing.assert_allclose(found, attend(x, x, mask=masks.window(2)), rtol=1e-5)
 
 
 @pytest.mark.parametrize(

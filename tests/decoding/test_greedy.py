@@ -2,6 +2,7 @@
 of a function of the caller's.
 """
 
+import functools
 import gc
 import logging
 import weakref
@@ -285,6 +286,7 @@ class Chosen(keras.layers.Layer):
 
 @pytest.mark.slow
 @needs_compiling
+@pytest.mark.filterwarnings("ignore:decoding. the search was compiled")
 @pytest.mark.parametrize("search", ["greedy", "stream"])
 def test_search_sees_python_state_that_changes_on_a_model(search):
     model, alone = Chosen(Chosen()), Chosen()
@@ -312,9 +314,46 @@ def change_ks(each):
     each.ks = (*each.ks, 2)
 
 
+def change_number(each):
+    each.k = np.int64(each.k + 1)
+
+
+def steps_of(model):
+    method = model.step
+    return {
+        "closure over a method": lambda *arguments: method(*arguments),
+        "partial": functools.partial(model.step),
+        "default": lambda tokens, position, state, model=model: model.step(tokens, position, state),
+        "name assigned later": lambda *arguments: (model.step(*arguments), lambda: later)[0],
+    }
+    later = None
+
+
 @pytest.mark.slow
 @needs_compiling
-def test_search_of_a_model_that_trains_in_between_is_no_new_trace():
+@pytest.mark.parametrize("kind", steps_of(Chosen()))
+def test_search_sees_python_state_of_a_model_that_a_step_holds(kind):
+    model = Chosen()
+    step = steps_of(model)[kind]
+    for _ in range(3):
+        assert numpy(tfattn.GreedySearch()(step, (), 1, 2)).tolist() == [[int(model.k)] * 2]
+        change_number(model)
+
+
+@pytest.mark.slow
+@needs_compiling
+def test_search_compiled_for_each_call_warns_of_the_attribute_that_changed():
+    model = Chosen()
+    for _ in range(3):
+        tfattn.GreedySearch()(model.step, (), 1, 2)
+        model.calls = getattr(model, "calls", 0) + 1
+    with pytest.warns(UserWarning, match="compiled 4 times.* changed: calls. Name"):
+        tfattn.GreedySearch()(model.step, (), 1, 2)
+
+
+@pytest.mark.slow
+@needs_compiling
+def test_search_of_a_model_that_trains_in_between_is_no_new_trace(tmp_path):
     model = Trained()
     model.compile("sgd", "mse")
     traces = []
@@ -323,6 +362,8 @@ def test_search_of_a_model_that_trains_in_between_is_no_new_trace():
         traces.append(model.traces)
         model.fit(np.ones((2, 3)), np.ones((2, 1)), verbose=0)
         model.predict(np.ones((2, 3)), verbose=0)
+        model.save_weights(tmp_path / "model.weights.h5")
+        model.load_weights(tmp_path / "model.weights.h5")
     assert traces == [2] * 4
 
 

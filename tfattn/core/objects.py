@@ -65,14 +65,18 @@ def flatten(tree: Any) -> tuple[list[Tensor], Structure]:
     # A variable stays whole: where a function reads it, the streamed path has no gradient to give.
     if ops.is_tensor(tree) and not hasattr(tree, "assign"):
         return [tree], Leaf
-    if isinstance(tree, Splittable):
+    if isinstance(tree, Splittable) and _is_pure(type(tree)):
         state = tree._state()
         names, values = tuple(state), tuple(state.values())
-    elif isinstance(tree, list | tuple):
+    elif isinstance(tree, list) or type(tree) is tuple or hasattr(tree, "_make"):
         names, values = (), tuple(tree)
-    else:
+    else:  # objects of a user's class too, whose methods may need numbers that they can read
         return [], Rest(type(tree), tree)
-    parts = [flatten(value) for value in values]
+    # What a class says is its state may be a variable, which is read where the call begins.
+    declared = bool(names) and type(tree)._state is not Splittable._state
+    parts = [
+        ([value], Leaf) if declared and ops.is_tensor(value) else flatten(value) for value in values
+    ]
     tensors = [tensor for inside, _ in parts for tensor in inside]
     return tensors, Node(type(tree), names, tuple(structure for _, structure in parts))
 
@@ -97,12 +101,14 @@ def is_shareable(structure: Structure) -> bool:
     plain values, with a pure score. An object of another class may read what changes.
     """
     if isinstance(structure, Node):
-        kind = structure.kind
-        is_pure = not issubclass(kind, Splittable) or vars(kind).get("is_pure", False)
-        return is_pure and all(map(is_shareable, structure.children))
+        return all(map(is_shareable, structure.children))
     if structure is Leaf or structure.kind in _BY_VALUE:
         return True
-    return facts_of(structure.value).is_pure
+    return not isinstance(structure.value, Splittable) and facts_of(structure.value).is_pure
+
+
+def _is_pure(kind: type[Any]) -> bool:
+    return bool(vars(kind).get("is_pure", False))
 
 
 class GridFunction(Splittable):

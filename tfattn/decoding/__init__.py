@@ -28,8 +28,9 @@ token). Beam search does not renormalize the probabilities of the other tokens.
 
 A search is compiled on TensorFlow and on JAX, once for a step and the shapes of the state; on
 PyTorch it runs eagerly. Each call reads the variables of the step again. A Python number or string
-in the state is part of the compiled function: another value compiles another function. So are the
-Python attributes of the step's model and of its layers: the call after a change compiles anew.
+in the state is part of the compiled function: another value compiles another function. So are
+attributes of the step's model and of its layers that are numbers, strings or tuples of them: the
+call after a change compiles anew. Names with an underscore, lists and dicts are not compared.
 """
 
 from tfattn._past import Past

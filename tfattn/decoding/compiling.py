@@ -1,11 +1,14 @@
 """One compiled loop for each step function, kept as long as the step's owner lives."""
 
+import contextlib
 import functools
+import warnings
 import weakref
 from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple
 
 import keras
+import numpy as np
 
 from tfattn import _checks
 from tfattn._types import Step, Tensor
@@ -32,8 +35,12 @@ def compiled(
         weakref.finalize(owner, _compiled.pop, id(owner), None)
     of_owner = _compiled.setdefault(id(owner), {})
     key = function, getattr(step, "__name__", None), settings, jit_compile
-    if key not in of_owner or of_owner[key][0].python_state != _python_state(step):
+    before = of_owner[key][0] if key in of_owner else None
+    if before is None or before.python_state != (now := _python_state(step)):
         run = _Run(function, step, settings)
+        if before is not None:
+            run.number = before.number + 1
+            _warn_of_many(run.number, before.python_state, now)
         if backend == "tensorflow":
             import tensorflow as tf
 
@@ -45,6 +52,17 @@ def compiled(
     return of_owner[key][1]
 
 
+def _warn_of_many(number: int, before: list[Any], now: list[Any]) -> None:
+    if number == 4:
+        changed = sorted({new[0] for new in now if isinstance(new, tuple) and new not in before})
+        warnings.warn(
+            f"decoding: the search was compiled {number} times, since attributes of the step's "
+            f"model changed: {', '.join(changed)}. Name them with an underscore if the step does "
+            "not read them.",
+            stacklevel=4,
+        )
+
+
 def _python_state(step: Step) -> list[Any]:
     """What a trace turns into constants, to compare: public attributes that are numbers, strings or
     tuples of them, of the models that a step belongs to or refers to and of their layers; and which
@@ -52,25 +70,35 @@ def _python_state(step: Step) -> list[Any]:
     """
     owner = getattr(step, "__self__", step)
     state: list[Any] = [id(weight) for weight in getattr(owner, "weights", ())]
-    cells = getattr(step, "__closure__", None) or ()
-    models: list[Any] = [owner]
-    _add_models(models, [cell.cell_contents for cell in cells])
-    seen: set[int] = set()
+    models, seen = [owner], set()
+    _add_models(models, _held_by(step))
     for model in models:  # which grows
         if id(model) in seen:
             continue
         seen.add(id(model))
         attributes = getattr(model, "__dict__", {})
         for name in [name for name in attributes if name[0] != "_"]:
-            value, kind = attributes[name], type(attributes[name])
-            if kind in _PLAIN or kind is tuple and all(type(each) in _PLAIN for each in value):
-                if name not in _CHANGED_BY_TRAINING:
-                    state += name, kind, value
+            value = attributes[name]
+            if isinstance(value, _PLAIN) or (
+                isinstance(value, tuple) and all(isinstance(each, _PLAIN) for each in value)
+            ):
+                if name not in _CHANGED_BY_KERAS:
+                    state.append((name, type(value), value))
             elif value is not None:
                 _add_models(models, value)
         if isinstance(model, keras.Model):
             models += model.layers
     return state
+
+
+def _held_by(step: Step) -> list[Any]:
+    """What a function or `functools.partial` has at hand, and what methods of it belong to."""
+    function: Any = getattr(step, "func", step)
+    held = [function, *getattr(step, "args", ()), *(getattr(function, "__defaults__", None) or ())]
+    for cell in getattr(function, "__closure__", None) or ():
+        with contextlib.suppress(ValueError):  # a name that is assigned later
+            held.append(cell.cell_contents)
+    return [getattr(each, "__self__", each) for each in held]
 
 
 def _add_models(models: list[Any], value: Any) -> None:
@@ -79,8 +107,10 @@ def _add_models(models: list[Any], value: Any) -> None:
     models += [x for x in values if isinstance(x, keras.Layer) or hasattr(type(x), "step")]
 
 
-_PLAIN = {bool, int, float, str}
-_CHANGED_BY_TRAINING = {"stop_evaluating", "stop_predicting", "stop_training"}  # of Keras's models
+_PLAIN = bool, int, float, str, np.generic
+# In training, and when weights are loaded.
+_CHANGED_BY_KERAS = {"stop_evaluating", "stop_predicting", "stop_training"}
+_CHANGED_BY_KERAS |= {"is_awq_calibrated", "is_gptq_calibrated"}
 
 
 def without_gradients(run: Callable[..., Any]) -> Callable[..., Any]:
@@ -107,6 +137,7 @@ class _Run:
         self.function, self.settings = function, settings
         self.__name__ = function.__name__
         self.python_state: Any = None
+        self.number = 1  # of the compiled functions with these settings
 
     def __call__(self, *tensors: Any) -> Any:
         step = self.step()
