@@ -41,15 +41,15 @@ TOP_LEVEL = 4  # knows the sides too
 
 # Lines of Python, at most. What needs more takes from another row.
 BUDGET = {
-    "top": 945,  # with the modules of level 0
-    "core": 6490,
-    "layers": 4880,
+    "top": 941,  # with the modules of level 0
+    "core": 6485,
+    "layers": 4865,
     "models": 1160,
     "kernel_regression": 2640,
-    "decoding": 3170,
+    "decoding": 3200,
     "training": 1700,
     "data": 2310,
-    "plot": 1300,
+    "plot": 1294,
     "interpret": 580,
     "convert": 2260,
     "translator": 1880,

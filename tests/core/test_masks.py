@@ -352,6 +352,8 @@ def test_mask_of_ones_own_stays_whole_inside_of_others():
     assert structure == objects.flatten(masks.padding([1, 2]) & own)[1]
     assert structure != objects.flatten(masks.padding([1, 2]) & Local(3, 2))[1]
     assert not objects.is_shareable(objects.flatten([np.array(2)])[1])
+    for number in (1.0, True):  # each equals 1
+        assert objects.flatten([number])[1] != objects.flatten([1])[1]
 
 
 @needs_compiling
