@@ -120,7 +120,7 @@ def choose(
     else:
         _descend(search, [search.vector(1.0 / start.scale, start.widths)])
     error, vector = search.best()
-    if search.free and error <= tuned.NO_ERROR:  # a straight line goes on with the widest
+    if search.free and error <= tuned.NO_ERROR:  # a straight line: of equals, the widest
         widest = vector.copy()
         widest[: search.free] = search.bounds[: search.free, 1]
         search.error(widest)
