@@ -119,7 +119,7 @@ def _check(who: str, model: Any) -> None:
 
 
 def _export(model: keras.Model, inputs: Any, path: str) -> None:
-    with scope.export("onnx"):
+    with scope.of_format("onnx"):
         model.export(path, format="onnx", verbose=False, input_signature=[inputs])
 
 
@@ -138,7 +138,7 @@ def _converted(model: Transformer) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         archive = keras.export.ExportArchive()
         archive.track(model)
-        with scope.export("litert"):
+        with scope.of_format("litert"):
             archive.add_endpoint("encode", encode, [source])
             archive.add_endpoint("step", take_step, [inputs])
             archive.write_out(folder, verbose=False)

@@ -122,7 +122,7 @@ class TokenModel(CheckedCall, keras.Model):
                 for name in self.id_names
             )
             input_signature = [specs] if len(specs) == 2 else list(specs)
-        with scope.export(format):
+        with scope.of_format(format):
             return super().export(
                 filepath, format, verbose=verbose, input_signature=input_signature, **kwargs
             )
