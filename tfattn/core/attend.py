@@ -48,13 +48,9 @@ def attend(
     mask and score.
 
     On a CPU `attend` streams by default where T and S are at least 64, T · S is at least 512², and
-    B · H · T · S is at least 2²³, or 2²⁷ for a dot product without a mask or a bias on TensorFlow
-    where the processor has bfloat16 products. For a score other than a dot product, T · S times the
-    width of the operands is at least 512², and B · H · T · S times that width at least 2²⁴. Where
-    PyTorch's kernel supports the call, 512² pairs are enough. On other devices the limits are
-    1024², and 2²⁷ or 2²⁸; a backend's kernel runs every call it supports. Where the weights are
-    returned, `attend` never streams. On TensorFlow, a graph of unknown lengths holds both paths,
-    and chooses at run time; on JAX and PyTorch the lengths are known when a call is traced.
+    B · H · T · S is at least 2²³; the page on long sequences has the limits of other scores and
+    devices. Where the weights are returned, it never streams. On TensorFlow, a graph of unknown
+    lengths holds both paths, and chooses at run time.
 
     Args:
         query: float `(B, T, Dq)`, or `(B, H, T, Dq)` with H heads.
@@ -76,8 +72,7 @@ def attend(
         return_weights: whether to return the weights too.
         path: "dense" or "streamed" to choose the path. Defaults to None, which leaves the choice
             to the scope `tfattn.attention_path`, or else to the sizes. On TensorFlow, second
-            derivatives under `jit_compile=True` need "dense" where a size is unknown when they are
-            traced.
+            derivatives under `jit_compile=True` need "dense" where a size is unknown.
         return_log_sum_exp: whether to return the log of the sum of the exponentials too, by which
             `merge_attentions` joins calls over parts of the keys, and `normalizers.add_sinks` adds
             a sink.
