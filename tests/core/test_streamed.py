@@ -30,8 +30,7 @@ from tests.helpers.blockwise import (
 )
 from tests.helpers.paths import PATHS
 from tests.helpers.tensors import BACKEND, FLOATS, as_tensor, numpy
-from tfattn import attend, biases, masks
-from tfattn.core import scores as score_functions
+from tfattn import attend, masks
 from tfattn.core.engine import STREAMING_BACKENDS
 
 pytestmark = pytest.mark.skipif(BACKEND not in STREAMING_BACKENDS, reason="nothing streams here")
@@ -150,31 +149,6 @@ def test_streamed_second_derivatives_equal_dense(score, mask, block, sums):
     rule = mask_of(mask, 43) if isinstance(mask, str) else mask
     here, there = (second(function, arguments, rule, x, block, sums) for x in PATHS)
     assert_close(here, there, 1e-3)
-
-
-@pytest.mark.tensorflow
-@pytest.mark.parametrize("kind", ["unknown length", "additive", "bias"])
-def test_streamed_second_derivative_that_xla_has_none_of_names_dense_path(kind):
-    weight, options = tensors.tf.ones((2, 1)), {}
-    if kind == "additive":
-        options = {"score": score_functions.additive, "parameters": [weight]}
-    elif kind == "bias":
-        options = {"bias": biases.relative(tensors.tf.ones((8, 1)))}
-    length = None if kind == "unknown length" else 4
-    signature = [tensors.tf.TensorSpec((1, length, 2))]
-
-    @tensors.tf.function(jit_compile=True, input_signature=signature)
-    def second(x):
-        with tensors.tf.GradientTape() as outer:
-            outer.watch(x)
-            with tensors.tf.GradientTape() as tape:
-                tape.watch(x)
-                output = attend(x, x, path="streamed", **options)
-            (first,) = tape.gradient(output, [x])
-        return outer.gradient(first, x)
-
-    with pytest.raises(ValueError, match=r"`path` must be 'dense' .* second derivatives under"):
-        second(np.ones((1, 4, 2), "float32"))
 
 
 @pytest.mark.slow

@@ -39,7 +39,6 @@ class alibi(Bias):
         self.num_heads = _checks.positive_int("biases.alibi", "num_heads", num_heads)
 
     splits_by_head = True
-    is_of_distance = True
 
     @property
     def differs_by_head(self) -> bool:  # type: ignore[override]

@@ -43,8 +43,6 @@ class Bias(GridFunction):
             and the second has size H. Where it is False, heads can be computed separately.
         splits_by_head: whether `on` returns the heads of the grid alone, cut out of its tensors by
             `grid.heads_of`. Then too heads can be computed separately, and blocks need less memory.
-        is_of_distance: whether the bias of a pair depends on the difference of its positions alone.
-            Then all blocks along a diagonal are the same.
     Example: a penalty on keys that come after the query.
         >>> class Later(biases.Bias):
         ...     def on(self, grid):
@@ -57,9 +55,8 @@ class Bias(GridFunction):
 
     differs_by_head: bool = False
     splits_by_head: bool = False
-    is_of_distance: bool = False
 
-    _hooks = ("has_factors", "is_of_distance", "splits_by_head")
+    _hooks = ("has_factors", "splits_by_head")
 
     def on(self, grid: Grid, *parameters: Any) -> Tensor:
         """The bias of the pairs of `grid`: float, broadcastable to `(B, t, s)` or `(B, H, t, s)`.

@@ -58,7 +58,6 @@ class relative(Bias):
         check_buckets(who, "table rows", table.shape[0], bidirectional, max_distance)
 
     splits_by_head = True
-    is_of_distance = True
 
     @property
     def differs_by_head(self) -> bool:  # type: ignore[override]

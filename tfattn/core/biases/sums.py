@@ -34,10 +34,6 @@ class _Sum(Bias):
         sides = (self.left, self.right)
         return all(side.splits_by_head or not side.differs_by_head for side in sides)
 
-    @property
-    def is_of_distance(self) -> bool:  # type: ignore[override]
-        return self.left.is_of_distance and self.right.is_of_distance
-
     def check(self, who: str, argument: str, shape: Shape) -> None:
         self.left.check(who, argument, shape)
         self.right.check(who, argument, shape)

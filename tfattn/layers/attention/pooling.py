@@ -8,7 +8,7 @@ from keras import ops
 from tfattn import _checks
 from tfattn._types import Shape, Tensor
 from tfattn.core import symbolic
-from tfattn.core.biases import Bias
+from tfattn.core.biases import Bias, alibi, relative
 from tfattn.core.masks import Mask
 from tfattn.layers.attention.base import AttentionLayer
 from tfattn.layers.attention.single_head import Attention
@@ -188,7 +188,7 @@ def _is_relative(part: Any) -> bool:
     if isinstance(part, Mask):
         is_relative = part.is_relative
     elif isinstance(part, Bias):
-        is_relative = part.is_of_distance
+        is_relative = isinstance(part, alibi | relative)
     else:
         return False
     return is_relative or any(map(_is_relative, keras.tree.flatten(vars(part))))
