@@ -18,7 +18,7 @@ from tfattn._types import Size
 from tfattn.core import pairs, products, symbolic
 from tfattn.core.masks import Grid, Mask
 
-_ROWS = 64  # queries at a time
+_ROWS = 16  # queries at a time
 
 
 def zero_hidden(tokens: Any, seen: Any) -> Any:
