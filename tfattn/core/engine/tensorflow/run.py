@@ -83,6 +83,7 @@ def _guarded(mask: Mask, *operands: tf.Tensor) -> Any:
     attends_to = functools.partial(attends_by_blocks, mask, query)
     # A finite sum of squares proves the tokens finite, without a test of each.
     clean = tf.math.is_finite(tf.nn.l2_loss(key) + tf.nn.l2_loss(value))
+    clean |= tf.equal(size(query, 2), 0)  # no query sees them
     return tf.cond(clean, lambda: operands, lambda: guard(query, key, value, attends_to))
 
 
