@@ -20,9 +20,9 @@ def run(
 ) -> Tensor | tuple[Tensor, ...]:
     """The result of `core.attend`; `drop` is the function that drops weights, if not Keras's."""
     query, key, value = call.query, call.key, call.value
-    grid, visible = Grid.whole(*call.lengths), None
+    grid, rank, visible = Grid.whole(*call.lengths), len(query.shape), None
     if call.mask is not None:
-        visible = pairs.with_heads(call.mask.on(grid), call.rank)
+        visible = pairs.with_heads(call.mask.on(grid), rank)
 
         def attends_to(finite: Tensor) -> Tensor:
             broken = ops.swapaxes(ops.logical_not(finite), -1, -2)  # (..., 1, S)
@@ -35,7 +35,7 @@ def run(
     scores = ops.cast(scores, keras.backend.result_type(scores.dtype, "float32"))
     if call.bias is not None:
         bias = ops.cast(call.bias.on(grid, *call.bias.parameters()), scores.dtype)
-        scores = scores + pairs.with_heads(bias, call.rank)
+        scores = scores + pairs.with_heads(bias, rank)
     largest = None
     if call.bias is not None or not facts_of(call.score).always_finite:
         visible = softmax.not_hidden(scores, visible)
