@@ -290,11 +290,6 @@ def chunks(size, num_queries, num_keys):
     return mask
 
 
-def per_head(masks, shape):
-    """`(B, H, T, S)` of a mask for each head, as one `(B, T, S)`."""
-    return np.stack([np.broadcast_to(mask, shape) for mask in masks], axis=1)
-
-
 def alibi(num_heads, num_queries, num_keys):
     """`(1, H, T, S)`: minus the distance of a pair, times the slope of the head (Press et al.
     2022).

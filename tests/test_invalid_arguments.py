@@ -296,9 +296,6 @@ KINDS = {
         (kind(FLOATS[0], *ANY_MASK - {"width 0"}, "array of rank 1"), "importance"),
         (kind(FLOATS[0] > 0, "None", tried=OF_TENSORS), "candidates"),
         (kind([SQUARE[..., 0], SQUARE[..., 0]]), "log_sum_exps"),
-        (kind(SQUARE[..., 0]), "log_sum_exp"),
-        (kind(FLOATS, *WIDE, "width 0"), "output"),
-        (kind(0.0, *NUMBERS, "array of rank 1"), "sinks"),
         (kind(np.ones(B), "None", "booleans in its shape"), "sample_weight"),
         (kind(IDS, *WIDE, "width 0"), "query_segments"),
         (kind(IDS, "None", *WIDE, "width 0"), "key_segments"),
@@ -466,7 +463,6 @@ TABLE = [
     row("masks.padding", valid_lens=kind(LENGTHS, *ANY_MASK - {"an axis less"})),
     row("masks.explicit", mask=kind(PADDING[:, None], *ANY_MASK)),
     row("masks.positions_in_segments", ids=kind(IDS, *ALONE, *WIDE, "width 0")),
-    row("masks.per_head", masks=kind([masks.causal()] * 2), heads=kind([1, 2], "None")),
     row("biases.explicit", bias=kind(SQUARE, *ANY_MASK)),
     row("biases.relative", table=kind(FLOATS[0], *ALONE, *WIDE)),
     # Scores and positions.

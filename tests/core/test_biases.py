@@ -385,7 +385,7 @@ SHAPE = (B, H, T, S)
         (lambda: biases.relative(TABLE, max_distance=1), "`max_distance` must be above 1"),
         (
             lambda: biases.relative(keras.Input((H,), batch_size=6)).check("it", "bias", SHAPE),
-            "it: `bias` must hold no symbolic tensor inside of a bias object",
+            "it: `bias` must hold no symbolic tensor inside of an object",
         ),
         (
             lambda: biases.relative(TABLE[:, :2]).check("it", "bias", SHAPE),
@@ -407,7 +407,7 @@ SHAPE = (B, H, T, S)
         ),
         (
             lambda: biases.explicit(keras.Input((T, S))).check("it", "bias", SHAPE),
-            "no symbolic tensor inside of a bias object",
+            "no symbolic tensor inside of an object",
         ),
     ],
 )

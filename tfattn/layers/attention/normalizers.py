@@ -66,7 +66,7 @@ class AttentionSinks(Normalizer):
         True
 
     Source: Xiao et al. 2023, arXiv:2309.17453, section 3.3; OpenAI 2025, arXiv:2508.10925, section
-    2; see `tfattn.normalizers.add_sinks`.
+    2.
     """
 
     scales_rows = True

@@ -8,7 +8,7 @@ from tfattn import _checks
 from tfattn._types import Shape
 from tfattn.core import biases
 from tfattn.core.biases import Bias
-from tfattn.core.biases.relative import check_buckets
+from tfattn.core.biases.distances import check_buckets
 from tfattn.layers.configs import Configured, copy_initializer, keras_object
 
 
