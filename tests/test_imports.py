@@ -19,12 +19,11 @@ ROOT = pathlib.Path(tfattn.__file__).parent
 LEVELS = {
     "_arguments": 0,
     "_checks": 0,
-    "_factors": 0,
     "_files": 0,
     "_gradients": 0,
     "_optional": 0,
-    "_past": 0,
     "_program": 0,
+    "_shared": 0,
     "_types": 0,
     "core": 1,
     "layers": 2,

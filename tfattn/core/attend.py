@@ -158,7 +158,7 @@ def _operands(
     if facts_of(score).is_scaled:
         _checks.known_width("attend", "query", query.shape)
     if facts_of(score).is_product:
-        _checks.same_width("attend", "key", key.shape, "query", query.shape)
+        _checks.same_size("attend", "key", key.shape[-1], "query", query.shape[-1], "features")
     _checks.same_size("attend", "key", key.shape[-2], "value", value.shape[-2])
     if rank == 4:
         heads, groups = query.shape[1], key.shape[1]

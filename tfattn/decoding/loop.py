@@ -12,7 +12,7 @@ import keras
 from keras import ops
 
 from tfattn import _checks
-from tfattn._past import Past
+from tfattn._shared import Past
 from tfattn._types import Size, Step, Tensor
 from tfattn.decoding.best import log_probabilities
 from tfattn.decoding.configurable import Form

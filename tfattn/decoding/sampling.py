@@ -68,7 +68,7 @@ class Sampling(Search):
         self.temperature = _checks.positive_number(who, "temperature", temperature)
         self.top_k = None if top_k is None else _checks.positive_int(who, "top_k", top_k)
         if top_p is not None:
-            top_p = _checks.fraction(who, "top_p", top_p, ", or None")
+            top_p = _checks.fraction(who, "top_p", top_p)
         self.top_p = top_p
         is_generator = isinstance(seed, keras.random.SeedGenerator)
         self.seed = seed if is_generator else _checks.seed(who, seed)

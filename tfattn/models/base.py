@@ -8,7 +8,7 @@ import keras
 from keras import ops
 
 from tfattn import _checks
-from tfattn._factors import LogitFactors
+from tfattn._shared import LogitFactors
 from tfattn._types import Tensor
 from tfattn.core import products
 from tfattn.core.engine import scope

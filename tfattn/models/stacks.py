@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from tfattn import _checks
-from tfattn._past import Past
+from tfattn._shared import Past
 from tfattn._types import Shape, Size, Tensor
 from tfattn.core.guard import zero_hidden, zero_nonfinite_padding
 from tfattn.layers.base import CheckedCall

@@ -8,8 +8,8 @@ import numpy as np
 from keras import ops
 
 from tfattn import _checks
-from tfattn._factors import LogitFactors
 from tfattn._gradients import custom_gradient
+from tfattn._shared import LogitFactors
 from tfattn._types import Tensor
 
 _MIN_VOCABULARY = 512  # for smaller vocabularies, avoiding the logits saves little
