@@ -164,9 +164,6 @@ def vocabulary(who: str, argument: str, value: Any) -> None:
         fail(who, f"{argument}.padding_id", "be 0, which models and losses skip", padding)
 
 
-# Static shapes, where a size may be None.
-
-
 def has_width(who: str, argument: str, shape: Shape) -> None:
     """A shape whose last axis is not empty."""
     if shape[-1] == 0:
