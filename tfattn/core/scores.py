@@ -17,23 +17,14 @@ from tfattn.core import products
 
 
 class Facts(NamedTuple):
-    """Properties of a score function that the engine exploits: the function's attribute `facts`.
+    """Properties of a score function that the engine exploits: the function's attribute `facts`."""
 
-    Attributes:
-        always_finite: finite operands never give −inf, which would hide a key.
-        is_product: the score is a dot product of the operands, and holds one number for each pair.
-        is_scaled: the product is divided by √D.
-        cap: the score is cap · tanh(product / cap).
-        heads_independent: the score of a head does not depend on the head's index.
-        is_pure: the score depends on its arguments alone, and closes over nothing.
-    """
-
-    always_finite: bool = False
-    is_product: bool = False
-    is_scaled: bool = False
-    cap: float | None = None
-    heads_independent: bool = False
-    is_pure: bool = False
+    always_finite: bool = False  # finite operands never give −inf, which would hide a key
+    is_product: bool = False  # a dot product of the operands, of one number for each pair
+    is_scaled: bool = False  # the product is divided by √D
+    cap: float | None = None  # the score is cap · tanh(product / cap)
+    heads_independent: bool = False  # of the head's index
+    is_pure: bool = False  # depends on its arguments alone, and closes over nothing
 
 
 def facts_of(score: Callable[..., Any]) -> Facts:

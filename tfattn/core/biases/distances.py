@@ -1,6 +1,5 @@
 """Biases of distance: a number for each of the t + s − 1 diagonals of a rectangle."""
 
-import bisect
 import functools
 from typing import Any
 
@@ -194,26 +193,17 @@ def check_buckets(
 
 @functools.lru_cache(maxsize=64)
 def buckets(num_buckets: int, bidirectional: bool, max_distance: int) -> np.ndarray:
-    """The bucket of each distance from −max_distance to max_distance, int32, without logarithms,
-    which rounded may put the first distance of a bucket into the bucket before.
-    """
+    """The bucket of each distance from −max_distance to max_distance, int32."""
     per_side = num_buckets // 2 if bidirectional else num_buckets
     exact = per_side // 2
-    wide = per_side - exact
-
-    def reaches(distance: int, k: int) -> bool:
-        # distance ≥ exact · (max_distance / exact)^(k / wide)
-        return distance**wide * exact**k >= max_distance**k * exact**wide
-
-    distances = range(max_distance + 1)
-    starts = [
-        bisect.bisect_left(distances, True, key=functools.partial(reaches, k=k))
-        for k in range(1, wide)
-    ]
-    before = [d if d < exact else exact + bisect.bisect_right(starts, d) for d in distances]
-    after = [d + per_side if d else 0 for d in before] if bidirectional else [0] * len(before)
+    distances = np.arange(max_distance + 1)
+    growth = np.log(np.maximum(distances, exact) / exact) / np.log(max_distance / exact)
+    # 1e-9: a rounded logarithm may put the first distance of a bucket into the bucket before.
+    wide = np.floor(growth * (per_side - exact) + 1e-9)
+    before = np.where(distances < exact, distances, np.minimum(exact + wide, per_side - 1))
+    after = before + per_side if bidirectional else 0 * before
     # Distance 0 is the last entry of `before[::-1]`, so `after` starts at distance 1.
-    return np.array([*before[::-1], *after[1:]], "int32")
+    return np.concatenate([before[::-1], after[1:]]).astype("int32")
 
 
 def distances(grid: Grid) -> Tensor:
