@@ -84,7 +84,8 @@ class Mask(GridFunction):
             pairs = ops.convert_to_tensor(self.on(part))
             for axis, length in ((-2, rows), (-1, num_keys)):
                 found = pairs.shape[axis]
-                if isinstance(length, int) and found not in (1, length, None):
+                known = isinstance(found, int) and isinstance(length, int)
+                if known and found not in (1, length):
                     expected = f"have the length {length} or 1 on axis {axis}"
                     _checks.fail("attend", "mask", expected, tuple(pairs.shape))
             pairs = ops.logical_and(pairs, part.query_rows() < num_queries)
