@@ -176,9 +176,10 @@ PART = OBJECT.optional
 VOCABULARY = OBJECT.of(WORDS)
 PAIRS_OF_TEXT = kind(PAIRS, tried=OF_TEXT)
 KERNEL = kind("gaussian", *FUNCTIONS)
-ACTIVATION = kind("relu", "None", *FUNCTIONS, tried=OF_OBJECTS)
-INITIALIZER = kind("zeros", "None", *FUNCTIONS, *ARRAYS, tried=OF_OBJECTS)
-OF_KERAS = kind(None, "None", *FUNCTIONS, tried=OF_OBJECTS)
+# Keras's own errors.
+ACTIVATION = kind("relu", tried=frozenset())
+INITIALIZER = kind("zeros", tried=frozenset())
+OF_KERAS = kind(None, tried=frozenset())
 
 TOKENS = kind(FLOATS, tried=OF_TENSORS)
 IDS_OF_ROWS = kind(IDS, *WIDE, "width 0", tried=OF_TENSORS)

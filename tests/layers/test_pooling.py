@@ -8,7 +8,7 @@ from keras import ops
 import tfattn
 from tests import reference
 from tests.helpers.tensors import as_tensor, numpy
-from tfattn import biases, masks
+from tfattn import masks
 
 RANDOM = np.random.default_rng(0)
 TOKENS = RANDOM.normal(size=(2, 7, 5)).astype("float32")
@@ -128,12 +128,6 @@ def test_attention_pooling_copies_the_attention_passed_in():
     assert not attention.built and first.attention is not second.attention
 
 
-def widths(built_for, *others):
-    layer = tfattn.AttentionPooling()
-    layer(built_for)
-    return layer(*others)
-
-
 @pytest.mark.parametrize(
     "make, message",
     [
@@ -145,20 +139,6 @@ def widths(built_for, *others):
         (lambda: tfattn.AttentionPooling()(TOKENS[0]), r"`value` must .*\(B, S, D\)"),
         *[
             (
-                lambda rule=rule: tfattn.AttentionPooling()(TOKENS, attention_mask=rule),
-                "`attention_mask` must not depend on the position of a query",
-            )
-            for rule in (masks.causal(), masks.padding(LENGTHS) & ~masks.window(2))
-        ],
-        *[
-            (
-                lambda bias=bias: tfattn.AttentionPooling()(TOKENS, bias=bias),
-                "`bias` must not depend on the position of a query",
-            )
-            for bias in (biases.alibi(1), biases.explicit(np.ones((1, 7))) + biases.alibi(1))
-        ],
-        *[
-            (
                 lambda options=options: tfattn.AttentionPooling(
                     attention=tfattn.MultiHeadAttention(2, 4, **options)
                 ),
@@ -166,8 +146,6 @@ def widths(built_for, *others):
             )
             for options in ({"sliding_window": 2}, {"positions": tfattn.RotaryPositions()})
         ],
-        (lambda: widths(TOKENS, TOKENS[..., :3]), "`value` must have 5 features, for which"),
-        (lambda: widths(TOKENS, TOKENS, TOKENS[..., :3]), "`key` must have 5 features, for wh"),
     ],
 )
 def test_attention_pooling_invalid_arguments_are_refused(make, message):

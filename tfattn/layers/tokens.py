@@ -10,6 +10,7 @@ from tfattn import _checks
 from tfattn._types import Tensor
 from tfattn.core import pairs
 from tfattn.core.floats import given_tensor
+from tfattn.layers.configs import checked_layer
 
 
 def whole_ids(who: str, argument: str, ids: Any) -> Any:
@@ -45,6 +46,22 @@ def nan_outside(x: Any, ids: Any, size: int | None) -> Any:
     ids = ops.cast(ids, "int32")
     inside = ops.logical_and(ids >= 0, ids < size)
     return ops.where(ops.expand_dims(inside, -1), x, float("nan"))
+
+
+def checked_embedding(who: str, embedding: Any, width: int) -> Any:
+    """`embedding`, if it is a layer of this width or None."""
+    checked_layer(who, "embedding", embedding)
+    if getattr(embedding, "output_dim", width) != width:
+        _checks.fail(who, "embedding", f"have `width`={width} features", embedding.output_dim)
+    return embedding
+
+
+def embedded(who: str, embedding: Any, ids: Any) -> Any:
+    """Rows of an embedding; ids outside of it raise, or in a graph give NaN."""
+    size = getattr(embedding, "input_dim", None)
+    if size is not None:
+        ids_below(who, "ids", ids, size)
+    return nan_outside(embedding(ids), ids, size)
 
 
 def padding_mask(ids: Any) -> Any:

@@ -25,7 +25,6 @@ class TokenModel(CheckedCall, keras.Model):
 
     decoder: Any
     output_dense: Any
-    train_function: Any
 
     def _check_call(self, arguments: dict[str, Any]) -> None:
         others = dict(arguments)
@@ -142,26 +141,14 @@ class TokenModel(CheckedCall, keras.Model):
             _checks.fail(type(self).__name__, "class_weight", expected, class_weight)
 
     def make_train_function(self, force: bool = False) -> None:
-        before = self.train_function
-        super().make_train_function(force)
-        step = self.train_function
-        if step is before:
-            return
-
-        def train_function(*args: Any) -> Any:
-            # TensorFlow would trace a step twice that creates variables.
-            if self.optimizer is not None and not self.optimizer.built:
-                self._build_optimizer()
-            return step(*args)
-
-        self.train_function = train_function
-
-    def _build_optimizer(self) -> None:
-        """Not for subclasses that define `build`, or have layers that only a call builds."""
-        if _is_defined_here(self.build):
+        # TensorFlow would trace a step twice that creates variables. Not for subclasses that define
+        # `build`, or have layers that only a call builds.
+        is_new = self.optimizer is not None and not self.optimizer.built
+        if is_new and _is_defined_here(self.build):
             self.build_for_any()
             if all(layer.built for layer in flat_layers(self)):
                 self.optimizer.build(self.trainable_variables)
+        super().make_train_function(force)
 
 
 def initial_coverage(mask: Tensor) -> Tensor:

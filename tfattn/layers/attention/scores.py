@@ -25,9 +25,8 @@ class Score(CheckedCall, keras.layers.Layer):
     A subclass defines `prepare_query` and `prepare_key`, and sets `pairwise` to a function of
     `tfattn.core.scores` or to its own. `parameters` returns the tensors that this function needs
     besides the operands; a tensor that the function closes over gets no gradient on the streamed
-    path. If preparing an operand needs the other operand, a subclass may define `prepare` instead.
-    `RecurrentDecoder` refuses such a score: it prepares the keys once per sentence, and a query at
-    each step.
+    path. If preparing an operand needs the other operand, a subclass may define `prepare` instead,
+    which `RecurrentDecoder` refuses: it prepares the keys once, and a query at each step.
 
     Attributes:
         pairwise: function from the two operands, and `parameters`, to the scores.
@@ -127,8 +126,6 @@ class DotProductScore(Score):
     def prepare_query(self, query: Tensor) -> Tensor:
         # Scaling the query costs T · D; scaling the scores would cost T · S, and overflows sooner
         # in half precision.
-        if self.scale is None:  # the layer may be called on other shapes than it was built for
-            _checks.known_width("DotProductScore", "query", query.shape)
         return query * (query.shape[-1] ** -0.5 if self.scale is None else self.scale)
 
 
@@ -186,15 +183,12 @@ class SoftCapScore(Score):
 
         score = cap · tanh(score / cap)
 
-    The cap is applied before mask and bias. Small scores hardly change; the difference of two
-    scores is at most 2 · cap.
+    The cap is applied before mask and bias. Small scores hardly change.
 
     Args:
         cap: positive number.
-        score: a score layer. Defaults to `DotProductScore()`.
+        score: a score layer without a `prepare` of its own. Defaults to `DotProductScore()`.
     Call arguments, Returns: see `Score`.
-    Raises:
-        ValueError: `cap` is not above 0; `score` is not a score layer, or defines `prepare` itself.
     Example:
         >>> query, key = np.full((1, 1, 1), 10.0, "float32"), np.array([[[0.1], [9.0]]], "float32")
         >>> print(np.asarray(SoftCapScore(cap=5.0)(query, key)).round(2))
@@ -209,10 +203,7 @@ class SoftCapScore(Score):
         self.cap = _checks.positive_number("SoftCapScore", "cap", cap)
         if score is None:
             score = DotProductScore(dtype=self.dtype_policy, name="score")
-        if not isinstance(score, Score) or type(score).prepare is not Score.prepare:
-            expected = "be a score layer with `prepare_query` and `prepare_key`"
-            _checks.fail("SoftCapScore", "score", expected, score)
-        self.score = score
+        self.score = split_score("SoftCapScore", score)
         self.pairwise = scores.soft_capped(score.pairwise, self.cap)
 
     def build(self, query_shape: Shape, key_shape: Shape) -> None:
@@ -315,8 +306,8 @@ class CosineScore(Score):
         [[[-2.]]]
 
     Source: Graves, Wayne, Danihelka 2014, arXiv:1410.5401, equations 5 and 6; the temperature is
-    1/β. Learned, Henry et al. 2020, arXiv:2010.04245, where 1 / temperature is g and begins at
-    log2(L² − L) for sentences of L tokens; one per head, Liu et al. 2022, arXiv:2111.09883.
+    1/β. Learned, Henry et al. 2020, arXiv:2010.04245; one per head, Liu et al. 2022,
+    arXiv:2111.09883.
     """
 
     same_width = True
@@ -364,8 +355,7 @@ class KernelScore(Score):
 
         score = log K(‖(query − key) / bandwidth‖)        so that softmax over keys gives K / Σ K
 
-    The bandwidth is the softplus of the trained weight, and so stays positive. The parameter w of
-    D2L (d2l.ai) is 1 / bandwidth.
+    The bandwidth is the softplus of the trained weight, and so stays positive.
 
     Args:
         kernel: a name of `tfattn.kernels.names()`, such as "gaussian", or a function from squared
@@ -431,6 +421,14 @@ class KernelScore(Score):
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "kernel": kernels.serialize(self.kernel)}
+
+
+def split_score(who: str, score: Any) -> Score:
+    """A score that prepares query and key separately."""
+    if not isinstance(score, Score) or type(score).prepare is not Score.prepare:
+        expected = "be a score layer with `prepare_query` and `prepare_key`"
+        _checks.fail(who, "score", expected, score)
+    return score
 
 
 def checked_smoothing(

@@ -31,19 +31,14 @@ class TransformerDecoderBlock(TransformerBlock):
         inputs_mask, mask: bool `(B, T)`, True = real token; two names of one mask. Keras passes the
             implicit mask of `inputs` here, as `mask` if there is no memory.
         memory_mask: bool `(B, S)`, the same for `memory`.
-        attention_mask: bool `(T, T)`, `(B, T, T)` or `(B, H, T, T)`, or a mask object, for the
-            self-attention.
-        memory_attention_mask: the same over the memory, `(T, S)`, `(B, T, S)` or `(B, H, T, S)`.
-        valid_lens: integers `(B,)` or `(B, T)`, the number of real tokens of the memory.
-        use_causal_mask: whether the self-attention sees no later position. Defaults to True.
+        attention_mask, use_causal_mask: as for `MultiHeadAttention`, for the self-attention;
+            causal by default.
+        memory_attention_mask, valid_lens: the same mask and lengths over the memory.
         return_attention_scores: whether to return the weights of both attentions too.
         training: whether dropout is active.
     Returns:
         `(B, T, D)`, with the mask of `inputs`; with `return_attention_scores=True` also the weights
         of the self-attention, `(B, H, T, T)`, and of the attention over the memory, `(B, H, T, S)`.
-    Raises:
-        ValueError: as for `TransformerEncoderBlock`; `memory` is passed to a block built without a
-            memory, or missing in a block built with a memory.
     Example:
         >>> target, memory = np.ones((2, 3, 8), "float32"), np.ones((2, 5, 8), "float32")
         >>> block = TransformerDecoderBlock(num_heads=2, hidden_dim=16)
