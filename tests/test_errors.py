@@ -121,7 +121,8 @@ def test_bandwidths_and_positions_of_another_kind_are_refused():
 
 @pytest.mark.slow
 def test_tensors_whose_sizes_do_not_match_are_refused():
-    with refused(f"DotProductAttention: `key` must {KEYS}", 6):
+    keys = "have shape (B, S, F), with the S of `value`, 7"
+    with refused(f"DotProductAttention: `key` must {keys}", "(2, 6, 5)"):
         attention(QUERY, VALUE, key=VALUE[:, 1:])
     with refused(f"attend: `key` must {KEYS}", 6):
         tfattn.attend(QUERY, VALUE, key=VALUE[:, 1:])
@@ -346,7 +347,8 @@ def test_bad_shape_is_refused_before_there_are_numbers():
     who, query, value = "DotProductAttention: ", input_of(T, D), input_of(S, D)
     with refused_early(f"{who}`query` must have shape (B, T, D)", "(None, 5)"):
         attention(input_of(D), value)
-    with refused_early(f"{who}`key` must {KEYS}", 6):
+    keys = "have shape (B, S, F), with the S of `value`, 7"
+    with refused_early(f"{who}`key` must {keys}", "(None, 6, 5)"):
         attention(query, value, key=input_of(6, D))
     with refused_early(f"DotProductScore: `key width` must {WIDTH}", 4):
         attention(query, input_of(S, 4))

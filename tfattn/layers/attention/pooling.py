@@ -89,7 +89,8 @@ class AttentionPooling(CheckedCall, keras.layers.Layer):
 
     def build(self, value_shape: Shape, key_shape: Shape | None = None) -> None:
         key_shape = value_shape if key_shape is None else key_shape
-        _checks.known_width(type(self).__name__, "key", key_shape)
+        name = "value" if key_shape is value_shape else "key"
+        _checks.known_width(type(self).__name__, name, key_shape)
         queries = (self.num_queries or 1, key_shape[-1])
         self.query = self.add_weight(
             shape=queries, initializer=self.query_initializer, name="query"
