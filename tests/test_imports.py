@@ -45,7 +45,7 @@ BUDGET = {
     "core": 6485,
     "layers": 4865,
     "models": 1160,
-    "kernel_regression": 2640,
+    "kernel_regression": 2010,
     "decoding": 3200,
     "training": 1700,
     "data": 2310,

@@ -550,13 +550,6 @@ TABLE = [
         lambda **a: smooth().bands(**a),
         kinds_of(KernelRegression.bands, {"x": POINTS}),
     ),
-    row(
-        "kernel_regression.kernels.Kernel",
-        name=TEXT,
-        support=kind(2.0, "1.5", "inf"),
-        **dict.fromkeys(("log", "value", "slope"), kind(np.negative, *FUNCTIONS)),
-        reach=kind(None, "None", *FUNCTIONS),
-    ),
     row("kernel_regression.kernels.get", kernel=NAME),
     # Decoding.
     *[

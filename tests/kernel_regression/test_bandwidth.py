@@ -164,29 +164,16 @@ def test_bandwidths_in_a_plane_of_levels_are_the_best(kernel, degree):
     assert found <= min(model.leave_one_out().error for model in models) * (1 + 1e-6)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["gaussian", "tricube"])
-def test_each_bandwidth_does_no_worse_than_one(name):
-    x, y = plane(n=80)
-    x = x @ np.array([[1.0, 0.6], [-0.6, 1.0]])
-    one, each = (KernelRegression(name, metric=metric).fit(x, y) for metric in ("one", "each"))
-    assert each.search_errors[-1] <= one.search_errors[-1]
-
-
-@pytest.mark.parametrize(
-    "data, metric, far",
-    [(line, "each", 1e9), (plane, "each", 1e9), (plane, "one", 1e6)],
-)
-def test_bandwidth_search_is_not_spoiled_by_one_far_point(data, metric, far):
+@pytest.mark.parametrize("data", [line, plane])
+def test_bandwidth_search_is_not_spoiled_by_one_far_point(data):
     x, y = data()
     x = x.reshape(len(y), -1)
-    alone = KernelRegression(metric=metric).fit(x, y)
-    away = np.full((1, x.shape[1]), far)
+    alone = KernelRegression().fit(x, y)
+    away = np.full((1, x.shape[1]), 1e9)
     x, y = np.concatenate([x, away]), np.append(y, y.mean())
-    found = KernelRegression(metric=metric).fit(x, y)
+    found = KernelRegression().fit(x, y)
     wanted = KernelRegression(bandwidth=alone.current_bandwidth()).fit(x, y).leave_one_out()
-    # A shared bandwidth is in units of the spreads, which one more point changes a little.
-    assert found.search_errors[-1] <= wanted.error * (1 + {"one": 1e-3}.get(metric, 1e-6))
+    assert found.search_errors[-1] <= wanted.error * (1 + 1e-6)
 
 
 @pytest.mark.parametrize("kernel", ["gaussian", "epanechnikov"])
@@ -283,22 +270,6 @@ def test_bandwidth_of_sample_is_scaled_to_all_points():
         assert model.weights(x[:1]).shape == (1, 150)
     more = KernelRegressor(sample=150).fit(x[:, :2], y)
     np.testing.assert_array_equal(more.bandwidth_, KernelRegressor().fit(x[:, :2], y).bandwidth_)
-
-
-@pytest.mark.slow
-def test_bandwidth_search_verbose_prints_least_error_once_a_second(capsys, monkeypatch):
-    clock = iter(np.arange(0.0, 1e6, 0.3))
-    monkeypatch.setattr(time, "monotonic", lambda: next(clock))
-    x, y = line()
-    model = KernelRegression(verbose=True).fit(x, 10 * y)
-    lines = capsys.readouterr().out.splitlines()
-    tried = len(model.search_errors)
-    least = f"least leave-one-out error {model.leave_one_out().error:.6g} of 50 points"
-    assert lines[-1] == f"KernelRegression: {tried} bandwidths tried, {least}"
-    assert tried / 6 < len(lines) < tried / 3
-    KernelRegressor(bandwidth=1.0, verbose=True).fit(x[:, None], y)
-    KernelRegression().fit(x, y)
-    assert not capsys.readouterr().out
 
 
 @pytest.mark.slow
