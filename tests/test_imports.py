@@ -156,7 +156,7 @@ UPWARDS = [
     (HEADS, "from tfattn import Transformer", "tfattn"),
     (HEADS, "from tfattn.training import losses", "tfattn.training.losses"),
     ("tfattn.training.losses", "from tfattn.core import masks", "tfattn.core.masks"),
-    ("tfattn.decoding.greedy", "from tfattn import convert", "tfattn.convert"),
+    ("tfattn.decoding.search", "from tfattn import convert", "tfattn.convert"),
     ("tfattn._checks", "from tfattn.core import masks", "tfattn.core.masks"),
     ("tfattn.models.transformer", "from tfattn import convert", "tfattn.convert"),
     ("tfattn.translator.folder", "import tfattn", "tfattn"),

@@ -68,8 +68,6 @@ class PooledBeamSearch(RankedSearch):
         super().__init__(num_beams, length_penalty, rules, jit_compile)
         who = type(self).__name__
         self.early_stopping = _checks.boolean(who, "early_stopping", early_stopping)
-        if any(rule.beams_only for rule in self.rules):
-            _checks.fail(who, "rules", "hold no rule for `BeamSearch` alone", self.rules)
 
     def start(self, batch_size: int | Tensor, length: int) -> dict[str, Tensor]:
         return {"sums": ops.zeros((batch_size,), "float32")}
@@ -154,10 +152,5 @@ class PooledBeamSearch(RankedSearch):
             done = ops.logical_or(done, worst > NO_SCORE)
         return ops.repeat(done, self.width)
 
-    def stuck(self, found: SearchState) -> Tensor:
-        return ops.all(ops.reshape(found.extra["scores"], (-1, self.width)) == NO_SCORE, axis=1)
-
     def results(self, found: SearchState) -> tuple[dict[str, Any], Tensor | None]:
-        scores = found.extra["scores"]
-        tokens = ops.where((scores == NO_SCORE)[:, None], self.padding_id, found.extra["pool"])
-        return {"tokens": tokens[:, 1:], "scores": scores}, None
+        return self._ranked(found.extra["pool"], found.extra["scores"]), None

@@ -1,6 +1,5 @@
 """Sampling: each token is drawn from the probabilities of the step."""
 
-import copy
 from collections.abc import Sequence
 
 import keras
@@ -72,13 +71,6 @@ class Sampling(Search):
         self.top_p = top_p
         is_generator = isinstance(seed, keras.random.SeedGenerator)
         self.seed = seed if is_generator else _checks.seed(who, seed)
-
-    def in_batches(self) -> "Sampling":
-        if not isinstance(self.seed, int):
-            return self
-        search = copy.copy(self)
-        search.seed = keras.random.SeedGenerator(self.seed)
-        return search
 
     def start(self, batch_size: int | Tensor, length: int) -> dict[str, Tensor]:
         # One number in [0, 1) for each token: the loop needs no seed, and rows are independent.

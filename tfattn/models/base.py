@@ -164,11 +164,6 @@ class TokenModel(CheckedCall, keras.Model):
                 self.optimizer.build(self.trainable_variables)
 
 
-def initial_coverage(mask: Tensor) -> Tensor:
-    """The coverage before the first step, float32 `(B, S)`: 0 for real tokens, 1 for padding."""
-    return ops.cast(ops.logical_not(mask), "float32")
-
-
 def _is_defined_here(method: Callable[..., Any]) -> bool:
     """Whether a method is defined in this package, and not in a user's subclass."""
     return method.__module__.startswith("tfattn.models.")

@@ -12,7 +12,7 @@ from tfattn.layers.recurrent.decoder import RecurrentDecoder
 from tfattn.layers.recurrent.encoder import RecurrentEncoder
 from tfattn.layers.recurrent.stack import cell_class, checked_cell, state_sizes, word_embedding
 from tfattn.layers.tokens import padding_mask
-from tfattn.models.base import TokenModel, initial_coverage
+from tfattn.models.base import TokenModel
 
 
 @keras.saving.register_keras_serializable("tfattn")
@@ -152,11 +152,7 @@ class BahdanauSeq2Seq(TokenModel):
         return keras.tree.pack_sequence_as(states, mapped)
 
     def encode(
-        self,
-        source: Tensor,
-        max_length: int | None = None,
-        alignments: bool = False,
-        coverage: bool = False,
+        self, source: Tensor, max_length: int | None = None, alignments: bool = False
     ) -> dict[str, Any]:
         """The initial state of `step` for source sentences.
 
@@ -165,9 +161,6 @@ class BahdanauSeq2Seq(TokenModel):
             max_length: positive int L, maximum number of tokens, for `alignments` only.
             alignments: whether to keep the attention weights. `state["alignments"]` is then
                 `(B, L, S)`; row `position` has the weights of the token at `position + 1`.
-            coverage: whether to keep the attention to each source token, for
-                `tfattn.rules.CoveragePenalty`. `state["coverage"]` is then float32 `(B, S)`: the
-                attention weights, summed over the steps; 1 for padding.
         Returns:
             dict of tensors with the batch as first axis, or lists of such tensors.
         Raises:
@@ -190,8 +183,6 @@ class BahdanauSeq2Seq(TokenModel):
         if alignments:
             batch, length, _ = ops.shape(memory)
             state["alignments"] = ops.zeros((batch, max_length, length), memory.dtype)
-        if _checks.boolean(who, "coverage", coverage):
-            state["coverage"] = initial_coverage(mask)
         return state
 
     def step(
@@ -218,9 +209,6 @@ class BahdanauSeq2Seq(TokenModel):
             # Not with `ops.slice_update`, which TensorFlow compiles again for each number of rows.
             here = ops.arange(ops.shape(state["alignments"])[1], dtype="int32") == position
             state["alignments"] = ops.where(here[:, None], alignments, state["alignments"])
-        if "coverage" in state:
-            attention = ops.cast(alignments[:, 0], "float32")  # (B, S)
-            state["coverage"] = state["coverage"] + attention
         return self.logits(x)[:, 0], state
 
     def compute_output_shape(self, input_shape: tuple[Shape, Shape]) -> Shape:

@@ -10,7 +10,7 @@ from tfattn._types import Shape
 from tfattn.layers.configs import LayerTemplate, checked_layer
 from tfattn.layers.tokens import padding_mask
 from tfattn.layers.transformer.block import TransformerBlock
-from tfattn.models.base import TokenModel, initial_coverage
+from tfattn.models.base import TokenModel
 from tfattn.models.stacks import TransformerDecoder, TransformerEncoder, token_embedding
 
 
@@ -141,9 +141,7 @@ class Transformer(TokenModel):
         """The maximum length of a target; None if there is no limit."""
         return self.decoder.max_length
 
-    def encode(
-        self, source: Any, max_length: int | None = None, coverage: bool = False
-    ) -> dict[str, Any]:
+    def encode(self, source: Any, max_length: int | None = None) -> dict[str, Any]:
         """The initial state of `step` for source sentences.
 
         Args:
@@ -151,19 +149,14 @@ class Transformer(TokenModel):
             max_length: positive int L, maximum number of positions. The state then has caches for
                 the keys and values of the target, and `step` computes each position once. Without
                 `max_length`, every `step` computes all positions again.
-            coverage: whether to keep the attention to each source token, for
-                `tfattn.rules.CoveragePenalty`. `state["coverage"]` is then float32 `(B, S)`: the
-                attention weights of the last block, a mean over its heads, summed over the steps;
-                1 for padding. Needs `max_length`.
         Returns:
             dict of tensors with the batch as first axis. With `max_length`, the target's keys and
-            values are each a `tfattn.decoding.Past`, and `step` returns all other tensors but
-            `coverage` as the very same objects.
+            values are each a `tfattn.decoding.Past`, and `step` returns all other tensors as the
+            very same objects.
         Raises:
-            ValueError: `max_length` is not a positive int, exceeds the learned positions, or is
-                missing with `coverage`.
+            ValueError: `max_length` is not a positive int, or exceeds the learned positions.
         """
-        if _checks.boolean("Transformer", "coverage", coverage) or max_length is not None:
+        if max_length is not None:
             _checks.positive_int("Transformer", "max_length", max_length)
         self.build_for_any()
         source = self._given_ids("source", source, "(B, S)")
@@ -172,8 +165,7 @@ class Transformer(TokenModel):
         if max_length is None:
             return {"memory": memory, "memory_mask": mask}
         caches = self.decoder.new_caches(memory, mask, max_length)
-        state = {"caches": caches, "memory_mask": mask}
-        return {**state, "coverage": initial_coverage(mask)} if coverage else state
+        return {"caches": caches, "memory_mask": mask}
 
     def step(self, tokens: Any, position: Any, state: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         """Logits of the token after `position`: the step function of `tfattn.decoding`.
@@ -192,18 +184,8 @@ class Transformer(TokenModel):
                 tokens, state["memory"], memory_mask=state["memory_mask"], training=False
             )
             return self.logits(ops.take(x, position, axis=1)), state
-        x, caches, *weights = self.decoder.step(
-            tokens,
-            position,
-            state["caches"],
-            state["memory_mask"],
-            return_attention_scores="coverage" in state,
-        )
-        state = {**state, "caches": caches}
-        if weights:
-            attention = ops.mean(ops.cast(weights[0], "float32"), axis=1)[:, 0]  # (B, S)
-            state["coverage"] = state["coverage"] + attention
-        return self.logits(x[:, 0]), state
+        x, caches = self.decoder.step(tokens, position, state["caches"], state["memory_mask"])
+        return self.logits(x[:, 0]), {**state, "caches": caches}
 
     def compute_output_shape(self, input_shape: tuple[Shape, Shape]) -> Shape:
         return (*input_shape[1], self.target_vocabulary_size)
