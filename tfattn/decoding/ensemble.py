@@ -67,8 +67,7 @@ class Ensemble:
     def build_for_any(self) -> None:
         """Builds the models, unless built."""
         for model in self.models:
-            if hasattr(model, "build_for_any"):
-                model.build_for_any()
+            model.build_for_any()
 
     def __call__(self, inputs: Any, training: bool | None = None) -> Tensor:
         return _mean([model(inputs, training=training) for model in self.models])

@@ -31,13 +31,13 @@ class PooledBeamSearch(RankedSearch):
         num_beams: positive int K.
         length_penalty: number of at least 0, as in `BeamSearch`.
         early_stopping: whether to stop as soon as the pool is full.
-        rules, jit_compile: see `tfattn.decoding.Search`; no rule that is for `BeamSearch` alone.
+        rules, jit_compile: see `tfattn.decoding.Search`.
     Returns:
         When called, `Hypotheses`: tokens int32 `(B, K, L)`, scores float32 `(B, K)`, the best
         first; no state.
     Raises:
-        ValueError: an argument is out of its range, or `rules` contains a rule for `BeamSearch`
-            only; when called: the rules leave a sentence no hypothesis; `return_state` is True.
+        ValueError: an argument is out of its range; when called: the rules leave a sentence no
+            hypothesis; `return_state` is True.
     Example: 4 or 5 follows the begin token 2; the end token 3 always follows 5.
         >>> table = np.full((6, 6), -np.inf, "float32")
         >>> table[2, 4], table[2, 5], table[5, 3] = np.log([0.6, 0.4, 1.0])
