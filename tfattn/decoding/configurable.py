@@ -40,8 +40,11 @@ class Configurable:
         return cls(**keras.saving.deserialize_keras_object(config))
 
     def __repr__(self) -> str:
-        names = constructor_arguments(self)
-        shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
+        values = ((name, getattr(self, name)) for name in constructor_arguments(self))
+        shown = ", ".join(
+            f"{name}={np.array2string(x, separator=', ') if isinstance(x, np.ndarray) else repr(x)}"
+            for name, x in values
+        )
         return f"{type(self).__name__}({' '.join(shown.split())})"
 
 
