@@ -46,7 +46,7 @@ BUDGET = {
     "layers": 4865,
     "models": 1160,
     "kernel_regression": 2640,
-    "decoding": 2670,
+    "decoding": 2675,
     "training": 1700,
     "data": 2310,
     "plot": 1294,
