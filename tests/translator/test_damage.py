@@ -21,7 +21,7 @@ WORDS = [data.Vocabulary(["a"]), data.Vocabulary(["b", "c"])]
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """The folder of a run: record, vocabularies, model, best weights and backup."""
+    """The folder of a run: record, vocabularies, model and backup."""
     folder, x = Folder(tmp_path_factory.mktemp("whole")), np.ones((1, 3))
     folder.save_vocabularies(WORDS)
     model = tfattn.BahdanauSeq2Seq(*map(len, WORDS), width=2, units=2)
@@ -30,8 +30,7 @@ def whole(tmp_path_factory):
     folder.add_to_record(settings={})
     model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(5, name="dense")])
     model.compile("adam", "mse", run_eagerly=True)
-    keep = training.BestWeights(folder.best_weights, "loss")
-    model.fit(x, np.ones((1, 5)), verbose=0, callbacks=[keep, training.Backup(folder.backup)])
+    model.fit(x, np.ones((1, 5)), verbose=0, callbacks=[training.Backup(folder.backup)])
     return folder, keras.ops.convert_to_numpy(model.layers[0].kernel).tobytes()
 
 
@@ -81,13 +80,6 @@ def test_state_of_a_training_damaged_is_refused_by_name(whole, folder, damage):
     said = "Backup: `filepath` must be an intact file of `Backup`; delete it to"
     with pytest.raises(ValueError, match=said):
         training.Backup(folder.backup)
-    if damage in BACKUP:
-        return
-    assert training.BestWeights(folder.best_weights, "loss", best=1.0).best == 1.0
-    folder.best_weights.write_bytes(change(folder.best_weights.read_bytes(), weight))
-    training.BestWeights(folder.best_weights, "loss")  # a new run, which will write over it
-    with pytest.raises(ValueError, match="BestWeights: `filepath` must be an intact file of"):
-        training.BestWeights(folder.best_weights, "loss", best=1.0)
 
 
 def forget(folder):
