@@ -22,7 +22,7 @@ TARGET = data.Vocabulary([f"<{letter}>" for letter in LETTERS + "nop"])
 def subwords():
     pytest.importorskip("sentencepiece")
     pairs = [f"{a}{b} {b}{a}{a}" for a in "abcé" for b in "def"] + ["lowest newer ab", "cab fad"]
-    return data.SubwordVocabulary.from_sentences(pairs * 2, 40, normalization="NFKC")
+    return data.SubwordVocabulary.from_sentences(pairs * 2, 40)
 
 
 def block(**options):

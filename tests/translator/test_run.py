@@ -134,18 +134,17 @@ def test_export_saved_model_gives_what_the_model_gives(out, loaded, capsys):
 
 
 @pytest.mark.slow
-def test_translate_in_a_process_writes_lines_and_one_error(folder, monkeypatch):
+def test_translate_in_a_process_writes_lines_and_one_note(folder, monkeypatch):
     """In a new process, to cover the output of importing TensorFlow."""
     monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL", raising=False)
     text = "she is tired .\n\na zebra ☃ sings " + "and sings " * 60 + ".\n我喜欢黑猫。\n"
     command = ("-m", "tfattn.translator", "translate", "--stream", *OUT)
     asked = python(*command, folder=folder, text=text)
-    first, second, _, rest = asked.stdout.split("\n")
+    first, second, _, _, rest = asked.stdout.split("\n")
     assert first and second == "" and rest == ""
-    note, line = asked.stderr.splitlines()
+    (note,) = asked.stderr.splitlines()
     assert note.startswith("note: ") and "zebra" in note  # the vocabulary lacks it
-    assert line.startswith("error: line 4: ") and "`sentence` must have spaces between wor" in line
-    assert asked.returncode == 1
+    assert asked.returncode == 0
 
 
 @pytest.mark.slow

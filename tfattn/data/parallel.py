@@ -3,11 +3,9 @@
 import codecs
 import contextlib
 import gzip
-import io
-import itertools
 import os
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import BinaryIO, NoReturn, cast
 
 from tfattn import _checks
@@ -21,10 +19,9 @@ def read_parallel(
 ) -> list[tuple[str, str]]:
     r"""Reads two text files whose lines are translations of each other.
 
-    A file is UTF-8, with or without a byte order mark, or UTF-16 with one. It may be plain or
-    compressed with gzip, as detected from its content. A line ends only at "\n" or "\r\n": other
-    line separators of Unicode stay in the sentence, so that the lines of both files keep their
-    numbers. Empty lines are kept, for the same reason.
+    A file is UTF-8, with or without a byte order mark, plain or compressed with gzip. A line ends
+    only at "\n" or "\r\n": other line separators of Unicode stay in the sentence, so that the
+    lines of both files keep their numbers. Empty lines are kept, for the same reason.
 
     Args:
         source_path: path of the source file.
@@ -75,29 +72,22 @@ def open_text(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
 
 def text_lines(file: BinaryIO, fail: Callable[[str], NoReturn]) -> Iterator[str]:
-    r"""The lines of UTF-8 text, or of UTF-16 with a byte order mark, without their ends.
+    r"""The lines of UTF-8 text, read one by one, without their ends, "\n" or "\r\n".
 
-    A line ends only at "\n" or "\r\n". The lines of UTF-8 are read one by one, as from a terminal.
     `fail` raises an error, from what the file must do: "be UTF-8 text".
     """
-    lines: Iterable[bytes] = file
-    number = 0  # of the last line that is text
+    number = 0
     try:
-        first = file.readline()
-        if first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-            lines = io.BytesIO((first + file.read()).decode("utf-16").encode())
-            first = lines.readline()
-        for line in itertools.chain([first.removeprefix(codecs.BOM_UTF8)] if first else [], lines):
-            text = line.removesuffix(b"\n").removesuffix(b"\r").decode()
-            if number < 2 and "\0" in text:  # UTF-16 without a mark, or UTF-32
+        for number, line in enumerate(file, 1):
+            kept = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
+            text = kept.removesuffix(b"\n").removesuffix(b"\r").decode()
+            if "\0" in text:  # UTF-16 or UTF-32
                 raise UnicodeDecodeError("utf-8", line, 0, 1, "NUL in text")
-            number += 1
             yield text
-    except UnicodeDecodeError as error:
-        number += 1 + error.object[: error.start].decode(error.encoding).count("\n")
+    except UnicodeDecodeError:
         fail(
-            f"be UTF-8 text, or UTF-16 with a byte order mark (line {number} is neither): save it "
-            "as UTF-8 in an editor, or convert it by iconv -f ENCODING -t UTF-8"
+            f"be UTF-8 text (line {number} is not): save it as UTF-8 in an editor, or convert it "
+            "by iconv -f ENCODING -t UTF-8"
         )
     except (gzip.BadGzipFile, EOFError, zlib.error):
         fail("hold undamaged gzip data")
