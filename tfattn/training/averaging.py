@@ -38,7 +38,7 @@ class AveragedWeights(keras.callbacks.Callback):
         >>> dense = keras.layers.Dense(1, kernel_initializer="zeros")
         >>> model, x = keras.Sequential([keras.Input((1,)), dense]), np.ones((3, 1))
         >>> model.compile(keras.optimizers.SGD(0.1, use_ema=True, ema_momentum=0.9), "mse")
-        >>> show = lambda epoch, logs: print(epoch, dense.get_weights()[0].round(3).item())
+        >>> show = lambda epoch, logs: print(epoch, round(dense.get_weights()[0].item(), 3))
         >>> show = keras.callbacks.LambdaCallback(on_epoch_end=show)
         >>> history = model.fit(
         ...     x, x, epochs=2, callbacks=[AveragedWeights([show]), show], verbose=0
