@@ -111,8 +111,8 @@ class SubwordVocabulary(BaseVocabulary):
         try:
             return cls(_train(lines, size, "".join(sorted(characters)), symbols))
         except RuntimeError as error:
-            expected = f"hold words, and fewer characters and symbols than `size` ({error})"
-            return _checks.fail(who, "sentences", expected, lines[:3])
+            argument, received = ("size", size) if any(lines) else ("sentences", lines[:3])
+            return _checks.fail(who, argument, f"suffice to learn subwords ({error})", received)
 
     def encode(self, sentence: str) -> list[int]:
         """The ids of a sentence's subwords, without begin and end tokens.
