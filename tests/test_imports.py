@@ -49,7 +49,7 @@ BUDGET = {
     "decoding": 3200,
     "training": 1700,
     "data": 2310,
-    "plot": 1294,
+    "plot": 1080,
     "interpret": 580,
     "convert": 2260,
     "translator": 1880,

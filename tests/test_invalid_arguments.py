@@ -171,6 +171,7 @@ NAME = kind("gaussian", tried=OF_TEXT)
 FILE = kind(PATH, tried=OF_TEXT)
 TEXTS = kind(SENTENCES, "texts", tried=OF_TEXT)
 MAYBE_NO_TEXTS = TEXTS.of(SENTENCES, *EMPTY)
+FREE = kind(None, *ALL)  # of no check of the package
 OBJECT = kind(None, tried=OF_OBJECTS)
 PART = OBJECT.optional
 VOCABULARY = OBJECT.of(WORDS)
@@ -285,13 +286,10 @@ KINDS = {
         (kind(TWO, "{}"), "predictions"),
         (kind(4, "None"), "output_shape"),
         (kind(1, "None"), "attention_axes"),
-        (kind(0.0, "None", "0", "1.5", "-1"), "center"),
-        (kind(None, "None"), "column_values loss names quantization row_values"),
+        (kind(None, "None"), "loss names quantization"),
         (kind(None, "None", "{}"), "bands"),
         (kind(None, "None", *ARRAYS), "titles"),
         (kind(None, "None", *NUMBERS), "best"),
-        (kind(".1f", "None"), "number_format"),
-        (kind("viridis", "None"), "color_map"),
         (kind(SQUARE[0], "booleans in its shape", "an axis more"), "matrices"),
         (kind(FLOATS[0], *ANY_MASK - {"width 0"}, "array of rank 1"), "importance"),
         (kind(FLOATS[0] > 0, "None", tried=OF_TENSORS), "candidates"),
@@ -664,13 +662,23 @@ TABLE = [
     row("training.BestWeights", filepath=NAME.of("best.weights.h5")),
     row("training.ValidationBleu", references=kind(SENTENCES, "texts"), name=TEXT),
     # Figures.
-    row("plot.heatmaps", titles=kind(None, "None", "text", "array of text")),
-    row("plot.head_grid", weights=kind(WEIGHTS, *ALONE, "booleans in its shape")),
+    row(
+        "plot.heatmaps",
+        **dict.fromkeys("titles number_format color_map center".split(), FREE),
+        **dict.fromkeys("x_label y_label bar_label".split(), FREE.of("")),
+    ),
+    row(
+        "plot.head_grid",
+        weights=kind(WEIGHTS, *ALONE, "booleans in its shape"),
+        title=FREE,
+    ),
+    row("plot.loss_curve", title=FREE, x_label=FREE.of(""), y_label=FREE.of("")),
     row(
         "plot.flow",
         weights=kind(WEIGHTS[0, 0], "booleans in its shape"),
-        row_labels=LABELS,
-        column_labels=LABELS,
+        row_labels=LABELS.of(list("abc"), "None"),
+        column_labels=LABELS.of(list("abc"), "None"),
+        title=FREE,
     ),
     row("plot.mask_pictures", masks=kind([masks.causal()]), queries=SIZE, keys=SIZE.optional),
     row(
