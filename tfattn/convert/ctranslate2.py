@@ -1,9 +1,7 @@
 """Export of a `Transformer` to CTranslate2, which translates without TensorFlow."""
 
-import json
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import keras
@@ -122,10 +120,6 @@ def to_ctranslate2(
     with folders.atomic_folder(folder) as unfinished:
         folders.save_vocabularies(vocabularies, unfinished)
         spec.save(unfinished)
-        path = Path(unfinished, "config.json")
-        written = {"tfattn_files": folders.fingerprints(unfinished)}
-        record = {**json.loads(path.read_text("utf-8")), **written}
-        path.write_text(json.dumps(record, indent=2), "utf-8")
 
 
 def _check_words(who: str, vocabularies: Sequence[Any]) -> None:

@@ -1,9 +1,7 @@
 """Folders of exported models: the files of another engine, and the vocabularies."""
 
 import contextlib
-import hashlib
 import os
-import pathlib
 import tempfile
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -12,11 +10,6 @@ from tfattn import _checks
 from tfattn.models.transformer import Transformer
 
 VOCABULARIES = ("source.vocabulary", "target.vocabulary")
-# The files of a folder for CTranslate2 besides `config.json`; it shares equal words of both sides.
-FILES = (
-    *(*VOCABULARIES, "model.bin"),
-    *("shared_vocabulary.json", "source_vocabulary.json", "target_vocabulary.json"),
-)
 
 
 def checked(
@@ -41,19 +34,16 @@ def checked(
 @contextlib.contextmanager
 def atomic_folder(folder: str | os.PathLike[str]) -> Iterator[str]:
     """A temporary folder that becomes `folder` on success; an error leaves nothing behind."""
-    empty = os.path.isdir(folder)
     above, name = os.path.split(os.path.realpath(folder))
     os.makedirs(above, exist_ok=True)
     # On the same file system, so that the move is atomic.
-    with tempfile.TemporaryDirectory(prefix="unfinished.", dir=folder if empty else above) as aside:
+    with tempfile.TemporaryDirectory(prefix="unfinished.", dir=above) as aside:
         unfinished = os.path.join(aside, name)
         os.mkdir(unfinished)
         yield unfinished
-        if empty:
-            for file in os.listdir(unfinished):
-                os.replace(os.path.join(unfinished, file), os.path.join(folder, file))
-        else:
-            os.replace(unfinished, folder)
+        if os.path.isdir(folder):  # an empty one
+            os.rmdir(folder)
+        os.replace(unfinished, os.path.join(above, name))
 
 
 def save_vocabularies(vocabularies: Sequence[Any], folder: str) -> None:
@@ -70,9 +60,3 @@ def special_tokens(vocabulary: Any) -> dict[str, str]:
         "eos_token": vocabulary.words[vocabulary.end_id],
         "decoder_start_token": begin,
     }
-
-
-def fingerprints(folder: str) -> list[str | None]:
-    """Of the `FILES` of a folder; None for one that is missing."""
-    files = [pathlib.Path(folder, name) for name in FILES]
-    return [hashlib.sha256(f.read_bytes()).hexdigest() if f.is_file() else None for f in files]
