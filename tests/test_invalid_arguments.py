@@ -275,7 +275,6 @@ KINDS = {
         (kind(MESH), "device_mesh"),
         (kind({}, "{}", tried=OF_TEXT), "heads"),
         (kind({"loss": [1.0, 0.5]}, "array of rank 1"), "history"),
-        (kind({"pad_token_id": 1}), "config"),
         (kind((), *ALL), "state"),
         (kind((), "[]"), "parameters rules"),
         (kind([], "[]"), "callbacks"),
@@ -629,13 +628,14 @@ TABLE = [
     row(
         "convert.from_torch",
         state=OBJECT.of(New(lambda: convert.to_torch(built(tfattn.MultiHeadAttention(2, 2))))),
+        **dict.fromkeys(("norm_first", "activation", "epsilon"), FREE),  # of blocks
     ),
     alone("convert.to_marian", model=kind({})),
     alone("convert.from_marian", state=kind({}), config=kind({})),
-    alone("convert.CTranslate2", folder=kind({}), tokenizers=None),
+    alone("convert.CTranslate2", folder=OBJECT.of({}, "text"), tokenizers=FREE),
     alone("convert.load_marian"),
     alone("convert.marian_search"),
-    alone("convert.to_ctranslate2", **SERVED),
+    alone("convert.to_ctranslate2", **SERVED, quantization=FREE, max_length=FREE),
     alone("convert.to_onnx", **SERVED),
     alone("convert.to_litert", model=SERVED["model"], path=TEXT.of("model.tflite")),
     row(
@@ -644,8 +644,14 @@ TABLE = [
         path=TEXT.of(f"{PATH}.html"),
         quantization=NAME.of("int8"),
     ),
-    row("convert.ids_from_marian", ids=kind(IDS, *ANY_MASK, "0", "-1")),
-    row("convert.ids_to_marian", ids=kind(IDS, *ANY_MASK, "0", "-1")),
+    *[
+        row(
+            f"convert.{name}",
+            ids=kind(IDS, *ANY_MASK, "0", "-1", "ragged list", "ragged"),
+            config=kind({"pad_token_id": 1}, *ALL),
+        )
+        for name in ("ids_from_marian", "ids_to_marian")
+    ],
     # Training.
     *[
         row(

@@ -16,8 +16,6 @@ def checked(
     who: str, folder: str | os.PathLike[str], model: Transformer, vocabularies: Sequence[Any]
 ) -> str:
     """The path of a new or empty folder; raises unless vocabularies have the model's sizes."""
-    if not isinstance(vocabularies, list | tuple) or len(vocabularies) != 2:
-        _checks.fail(who, "vocabularies", "be a pair, source and target", vocabularies)
     for i, (side, vocabulary) in enumerate(zip(("source", "target"), vocabularies, strict=True)):
         name = f"vocabularies[{i}]"
         _checks.vocabulary(who, name, vocabulary)
@@ -26,7 +24,7 @@ def checked(
             expected = f"have {size} entries, as in the model"
             _checks.fail(who, name, expected, len(vocabulary))
     folder = _checks.path(who, "folder", folder)
-    if os.path.exists(folder) and not (os.path.isdir(folder) and not os.listdir(folder)):
+    if os.path.exists(folder) and (not os.path.isdir(folder) or os.listdir(folder)):
         _checks.fail(who, "folder", "be new, or an empty folder", folder)
     return folder
 
@@ -49,14 +47,3 @@ def atomic_folder(folder: str | os.PathLike[str]) -> Iterator[str]:
 def save_vocabularies(vocabularies: Sequence[Any], folder: str) -> None:
     for vocabulary, name in zip(vocabularies, VOCABULARIES, strict=True):
         vocabulary.save(os.path.join(folder, name))
-
-
-def special_tokens(vocabulary: Any) -> dict[str, str]:
-    """The special tokens of the target, by their names in CTranslate2's `config.json`."""
-    begin = vocabulary.words[vocabulary.begin_id]
-    return {
-        "unk_token": vocabulary.words[vocabulary.unknown_id],
-        "bos_token": begin,
-        "eos_token": vocabulary.words[vocabulary.end_id],
-        "decoder_start_token": begin,
-    }
