@@ -267,8 +267,8 @@ KINDS = {
         (OF_KERAS, "bias_constraint bias_regularizer kernel_constraint kernel_regularizer"),
         (kind(step, *FUNCTIONS, tried=OF_OBJECTS), "step"),
         (kind(np.tri, *FUNCTIONS, tried=OF_OBJECTS), "function"),
-        (kind(np.sum, *FUNCTIONS, tried=OF_OBJECTS), "measure"),
-        (kind(lambda output: output[:, 0, 0], *FUNCTIONS, tried=OF_OBJECTS), "objective"),
+        (FREE.of(np.sum), "measure"),
+        (FREE.of(lambda output: output[:, 0, 0]), "objective"),
         (kind(lambda model, sources: sources, *FUNCTIONS), "translate"),
         (kind(min), "better"),
         (kind(tfattn.TransformerSchedule(4)), "schedule"),
@@ -290,7 +290,7 @@ KINDS = {
         (kind(None, "None", *ARRAYS), "titles"),
         (kind(None, "None", *NUMBERS), "best"),
         (kind(SQUARE[0], "booleans in its shape", "an axis more"), "matrices"),
-        (kind(FLOATS[0], *ANY_MASK - {"width 0"}, "array of rank 1"), "importance"),
+        (kind(FLOATS[0], *ANY_MASK - {"width 0"}, "array of rank 1", "{}"), "importance"),
         (kind(FLOATS[0] > 0, "None", tried=OF_TENSORS), "candidates"),
         (kind([SQUARE[..., 0], SQUARE[..., 0]]), "log_sum_exps"),
         (kind(SQUARE[..., 0]), "log_sum_exp"),
@@ -423,7 +423,7 @@ def smooth():
 
 
 # For a folder with a complete model.
-SERVED = {"model": kind(New(built_transformer)), "vocabularies": kind((WORDS, WORDS))}
+SERVED = {"model": kind(New(built_transformer)), "vocabularies": FREE.of((WORDS, WORDS))}
 
 TABLE = [
     # Attention.
@@ -642,6 +642,7 @@ TABLE = [
         "convert.to_page",
         model=SERVED["model"],
         path=TEXT.of(f"{PATH}.html"),
+        title=FREE,
         quantization=NAME.of("int8"),
     ),
     *[

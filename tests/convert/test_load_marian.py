@@ -225,24 +225,6 @@ def test_load_marian_runs_no_code_of_a_pickle(folder, tmp_path):
     assert not (tmp_path / "written").exists()
 
 
-@pytest.mark.filterwarnings("ignore:Validating sparse tensor")
-@pytest.mark.parametrize("name, wrong", [(1, "`state` must have names"), ("w", "`w` must be a d")])
-def test_load_marian_refuses_a_pickle_without_names_or_dense_arrays(folder, name, wrong):
-    torch = pytest.importorskip("torch")
-    state = from_numpy(torch, folder)
-    remove("model.safetensors")(folder)
-    torch.save({**state, name: torch.eye(3).to_sparse()}, folder / "pytorch_model.bin")
-    with pytest.raises(ValueError, match=f"^from_marian: {wrong}") as error:
-        load_marian(folder)
-    assert len(str(error.value).splitlines()) == 1
-
-
-def from_numpy(torch, folder):
-    numpy = pytest.importorskip("safetensors.numpy")
-    state = numpy.load_file(folder / "model.safetensors")
-    return {name: torch.from_numpy(array) for name, array in state.items()}
-
-
 class Writes:
     def __init__(self, path):
         self.path = path

@@ -85,14 +85,10 @@ def to_ctranslate2(
             a folder that is not empty; another `quantization`.
         ImportError: ctranslate2 is not installed.
     Example:
-        >>> import tempfile
         >>> words = tfattn.data.Vocabulary(["a", "bird", "sings"])
         >>> model = Transformer(len(words), num_layers=1, width=8, num_heads=2, hidden_dim=16)
         >>> model.build_for_any()
-        >>> with tempfile.TemporaryDirectory() as folder:  # doctest: +SKIP
-        ...     tfattn.convert.to_ctranslate2(model, [words, words], folder)
-        ...     served = tfattn.convert.CTranslate2(folder)
-        ...     translations = served.translate(["a bird sings"])
+        >>> tfattn.convert.to_ctranslate2(model, [words, words], "served")  # doctest: +SKIP
     """
     who = "to_ctranslate2"
     weights.check_built(who, "model", model, (Transformer,))

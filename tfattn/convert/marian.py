@@ -61,9 +61,8 @@ def from_marian(state: Mapping[str, Any], config: Mapping[str, Any]) -> Transfor
     Returns:
         A built model with the same weights.
     Raises:
-        ValueError: the config has an unsupported feature, by name: an encoder and a decoder of
-            different sizes, norms in other places, another activation; weights are missing,
-            unknown, or of other shapes, all of which are listed.
+        ValueError: the config has an unsupported feature, by name; weights are missing, unknown, or
+            of other shapes, all of which are listed.
 
     Source: Junczys-Dowmunt et al. 2018, arXiv:1804.00344, for Marian.
     """

@@ -195,7 +195,6 @@ def _model(
     """A stack of blocks, or a Transformer of two stacks, with the sizes of the state."""
 
     def stack(kind: str, prefix: str = "") -> list[keras.layers.Layer]:
-        """The blocks below a prefix, and the norm after them if there is one."""
         layers: list[keras.layers.Layer] = []
         while f"{(above := f'{prefix}layers.{len(layers)}.')}norm1.weight" in state:
             layers.append(_block(who, kind, state, above, options))
