@@ -49,9 +49,9 @@ BUDGET = {
     "decoding": 3200,
     "training": 1700,
     "data": 2310,
-    "plot": 1080,
-    "interpret": 580,
-    "convert": 2260,
+    "plot": 1075,
+    "interpret": 550,
+    "convert": 1930,
     "translator": 1880,
     "examples": 100,
 }

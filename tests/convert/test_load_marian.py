@@ -200,7 +200,6 @@ DAMAGE = {
         change(TOKENS, added_tokens_decoder=dict.fromkeys("0123", {})),
         "`added_tokens_decoder` cannot be converted",
     ),
-    "sampling": (change(TOKENS, sp_model_kwargs={"alpha": 1}), "`sp_model_kwargs` cannot be conv"),
 }
 
 

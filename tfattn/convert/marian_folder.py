@@ -151,8 +151,6 @@ def _check_settings(
     added = settings.get("added_tokens_decoder") or {}
     only = "only the end, unknown and padding tokens are supported"
     weights.refuse(_WHO, "added_tokens_decoder", len(added) > len(_SPECIAL), only)
-    sampled = bool(settings.get("sp_model_kwargs"))
-    weights.refuse(_WHO, "sp_model_kwargs", sampled, "sampling of subwords is not supported")
 
 
 def _check_ids(config: Mapping[str, Any], generation: Mapping[str, Any]) -> None:
