@@ -257,8 +257,6 @@ PRIVATE = {
     ): "no public function says whether XLA compiles a graph",
     ("_noinline", "tfattn.core.engine.tensorflow.differentiation"): "the attribute of a function "
     "that keeps the optimizer from copying it into each call",
-    ("_ActionsContainer", "tfattn.translator.arguments"): "the type of what groups of arguments "
-    "and their parser have in common",
 }
 
 # Names with an underscore that are public: of named tuples, and of `os`.

@@ -11,6 +11,7 @@ import pytest
 from tests.translator.command import status
 from tfattn import data, decoding
 from tfattn.decoding import Search
+from tfattn.decoding.translate import encoded_rows
 from tfattn.translator import lines, translating
 from tfattn.translator.folder import Folder
 
@@ -30,7 +31,7 @@ def asked(monkeypatch):
     """The batches of lines passed to a stub of a model, which writes capital letters."""
     found = []
 
-    def translate(model, sentences, words, search, progress, max_length):
+    def translate(model, sentences, *_):
         found.append(sentences)
         return [sentence.upper() for sentence in sentences]
 
@@ -68,31 +69,26 @@ def test_lines_of_a_terminal_are_translated_one_by_one(
         assert capsys.readouterr().err.startswith(said) == terminal
 
 
-@pytest.mark.parametrize("stream", [[], ["--stream"]])
-def test_unknown_words_of_a_run_are_noted_once_with_their_lines(
-    monkeypatch, asked, written, capsys, stream
-):
+def test_unknown_words_of_a_run_are_noted_with_their_lines(monkeypatch, written, capsys):
     monkeypatch.setattr(lines, "AT_ONCE", 2)
-    monkeypatch.setattr(decoding, "translate_stream", lambda *_, **__: iter(()))
-    said = "note: the vocabulary lacks words, which are read as <unk>: "
-    subwords = data.SubwordVocabulary.from_sentences(["a hat ."], 20)
-    for words, text, note in (
-        (
-            SPLIT,
-            "a loaf\na hat\nfresh loaf",
-            "'loaf' (line 1); 'fresh', 'loaf' (line 3). A model tr",
-        ),
-        (SPLIT, "a Hat.\n", "'Hat.' (line 1). With --raw, plain text is tokenized"),
-        ([subwords] * 2, "a 猫\n", "'猫' (line 1)\n"),
-    ):
-        written(*stream, text=text, words=words)
-        error = capsys.readouterr().err
-        assert error.startswith(said + note) and error.count("\n") == 1
-    written(*stream, text="a b\nb\nc\n", terminal=True)
-    _, *notes = capsys.readouterr().err.splitlines()
-    for note, found in zip(notes, ("'b' (line 1)", "'c' (line 3)"), strict=True):
-        assert note.startswith(said + found)
-    written(*stream, text="a hat\n")
+
+    def encoded(model, sentences, source, *_, **__):
+        encoded_rows("translate", "source_vocabulary", source, sentences, None, "sentences[{}]")
+        return sentences
+
+    def stream(model, sentence, source, *_, **__):
+        encoded_rows("translate_stream", "source_vocabulary", source, [sentence], None, "sentence")
+        yield sentence
+
+    monkeypatch.setattr(decoding, "translate", encoded)
+    monkeypatch.setattr(decoding, "translate_stream", stream)
+    for options, places in (([], ["line 1", "line 3"]), (["--stream"], ["line 1", "line 3"])):
+        text = "a loaf\na hat\na fresh hat\n"
+        assert written(*options, text=text, words=SPLIT) == text.split("\n")
+        notes = capsys.readouterr().err.splitlines()
+        for note, word, place in zip(notes, ("'loaf'", "'fresh'"), places, strict=True):
+            assert note.startswith("note: ") and f"{word} ({place}). --raw tokenizes" in note
+    written(text="a hat\n")
     assert capsys.readouterr().err == ""
 
 
@@ -116,7 +112,7 @@ def test_lines_streamed_are_written_piece_by_piece(monkeypatch, written):
         yield from (f"{word} " for word in sentence.upper().split())
 
     limits = []
-    monkeypatch.setattr(translating, "translate", lambda *given: limits.append(given[-1]) or ["B"])
+    monkeypatch.setattr(translating, "translate", lambda *given: limits.append(given[-2]) or ["B"])
     monkeypatch.setattr(decoding, "translate_stream", translate_stream, raising=False)
     assert written("--stream", text="a hat\n\nhat\n") == ["A HAT ", "", "HAT ", ""]
     limits.clear()
@@ -162,15 +158,6 @@ def test_lines_of_a_named_pipe_are_read(asked, written, tmp_path):
 
 def test_lines_error_names_its_line_after_those_before_it(asked, monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(Folder, "load_model", lambda folder, *_: (None, SPLIT))
-    (tmp_path / "lines").write_text("a\nhat\n我喜欢黑猫。\na\n", encoding="utf-8")
-    (tmp_path / "first").write_text("我喜欢黑猫。\na\n", encoding="utf-8")
-    for name, before in (("lines", ["a", "hat"]), ("first", [])):
-        assert status("translate", tmp_path / name) == 1
-        output, error = capsys.readouterr()
-        assert output == "".join(f"{line.upper()}\n" for line in before)
-        said = f"error: line {len(before) + 1}: Vocabulary.encode: `sentence` must have spaces"
-        assert error.startswith(said)
-    assert asked == [["a", "hat"]]
 
     def translate(model, sentences, *_):
         if "c" in sentences:
@@ -214,7 +201,7 @@ RAW, TOKENS = "A man, in the kid's hat.", "an , in the kid &apos;s hat ."
 def test_raw_text_becomes_that_of_the_model_and_comes_back(
     monkeypatch, asked, written, words, record, sent
 ):
-    def echo(model, sentences, words, search, progress, max_length):
+    def echo(model, sentences, *_):
         asked.append(sentences)
         return sentences
 
@@ -240,7 +227,7 @@ def test_ensemble_of_runs_translates_as_one(monkeypatch, asked, written, tmp_pat
         Folder(tmp_path / name).save_vocabularies(SPLIT)
     monkeypatch.setattr(decoding, "Ensemble", lambda some: models.append(some) or "ensemble")
     assert written("--ensemble", "one", "two", "one", text="a hat\n") == ["A HAT", ""]
-    assert models == [[None] * 3]
+    assert models == [(None,) * 3]
     assert written("--ensemble", "one", text="a hat\n") == ["A HAT", ""] and len(models) == 1
 
 
@@ -252,6 +239,6 @@ def test_ensemble_of_other_vocabularies_is_refused(monkeypatch, refused, tmp_pat
             (tmp_path / name).mkdir(exist_ok=True)
             Folder(tmp_path / name).save_vocabularies(words[name])
         monkeypatch.setattr(sys, "stdin", Typed("a\n", terminal=False))
-        monkeypatch.setattr(Folder, "load_model", lambda run, *_: (None, words[str(run.path)]))  # noqa: B023
+        monkeypatch.setattr(Folder, "load_model", lambda run: (None, words[str(run.path)]))  # noqa: B023
         said = refused("translate", "--ensemble", *words, folder=tmp_path)
         assert said == "error: --ensemble: one and three were trained with different vocabularies"
