@@ -52,7 +52,7 @@ BUDGET = {
     "plot": 1294,
     "interpret": 580,
     "convert": 2260,
-    "translator": 1880,
+    "translator": 1530,
     "examples": 100,
 }
 

@@ -63,8 +63,9 @@ def phases(
     for start, stop in ((0, begin), (begin, end), (end, options.epochs)):
         if epochs := range(start, min(stop, options.epochs)):
             sides: Iterable[Any] = vocabularies
-            if stop == end > begin and isinstance(vocabularies[0], data.SubwordVocabulary):
-                sides = (data.SubwordDropout(each) for each in vocabularies)
+            subwords = [v for v in vocabularies if isinstance(v, data.SubwordVocabulary)]
+            if stop == end > begin and subwords:  # both or none
+                sides = map(data.SubwordDropout, subwords)
             source, target = sides
             counter = data.EpochCounter()
             batches = data.token_batches(
