@@ -229,8 +229,8 @@ def test_a_resumed_training_continues_its_phases(run_of, tmp_path, monkeypatch, 
 
     whole, wanted = train("whole", 5)
     output = capsys.readouterr().out
-    stops = [1, 2, 5, 5, 5]  # of the phases
-    assert [f"Epoch {n}/{stop}\n" in output for n, stop in enumerate(stops, start=1)] == [True] * 5
+    for shown in ("2/2", "3/5", "4/5", "5/5"):  # of the phase; Keras counts no single epoch
+        assert f"Epoch {shown}\n" in output
     train("resumed", 1)  # to the end of a phase
     for epochs in (4, 5):  # from there, and from amid one
         resumed, found = train("resumed", epochs, "--resume")
@@ -254,7 +254,8 @@ def test_run_best_epoch_without_bleu_has_the_least_loss(run_of, tmp_path, monkey
     np.testing.assert_equal(history["val_bleu"], [0.0, np.nan, 0.0])
     best = np.argmin(history["val_loss"])
     assert best > 0 and run.monitored == ("val_loss", min)
-    found = model.evaluate(run.held_out, verbose=0, return_dict=True)["loss"]
+    run._init = model
+    found = run._compiled_model().evaluate(run.held_out, verbose=0, return_dict=True)["loss"]
     assert found == pytest.approx(history["val_loss"][best], rel=1e-5)
     measured = run_of(PAIRS, PAIRS, "--tokens", 64, "--out", tmp_path / "new")
     assert measured.monitored == ("val_bleu", max)
@@ -294,7 +295,7 @@ def test_run_model_to_begin_with_is_loaded_once_and_before_the_training(
 def test_run_resumed_keeps_its_vocabularies(run_of, tmp_path, monkeypatch):
     options = ("--tokens", 64, "--out", tmp_path / "out")
     begun = run_of(PAIRS, PAIRS, *options)
-    monkeypatch.setattr(Run, "_check", lambda *_: None)
+    monkeypatch.setattr(Run, "_check", lambda run: vars(run.options).update(epochs=2))
     found, wanted = resumed_run(run_of, PAIRS[:9], options, begun, monkeypatch), begun.vocabularies
     assert [each.words for each in found.vocabularies] == [each.words for each in wanted]
     data.Vocabulary(["other"]).save(begun.folder.vocabulary_files[1])
