@@ -52,7 +52,7 @@ BUDGET = {
     "plot": 1294,
     "interpret": 580,
     "convert": 2260,
-    "translator": 1530,
+    "translator": 1535,
     "examples": 100,
 }
 
