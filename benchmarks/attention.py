@@ -1,7 +1,7 @@
 """Time and memory of attention layers against their peers.
 
     python benchmarks/attention.py              every case, about 20 minutes
-    python benchmarks/attention.py --quick      the main ones, under 2 minutes
+    python benchmarks/attention.py --quick      whether every case runs, in tiny sizes
     python benchmarks/attention.py --case window --peer torch
 
 Whole layer against whole layer, projections included, in graph mode and float32 where the case does
@@ -15,13 +15,14 @@ the same sizes, but other numbers: its outputs are not compared.
 """
 
 import argparse
+import functools
 import os
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
-from peers import Peer, measure, print_header, print_row, serve, with_goal
+from peers import Failures, Work, measure, print_header, print_row, serve, with_goal
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
@@ -41,7 +42,6 @@ class Case(NamedTuple):
     time_goal: float | None = None
     memory_goal: float | None = None
     peers: tuple[str, ...] = ("keras", "torch")
-    quick: bool = False
     policy: str = "float32"
     calls: int | None = None  # eager calls in a step; one call of a graph where it is None
 
@@ -51,8 +51,8 @@ class Case(NamedTuple):
 
 
 CASES = [
-    Case("causal T 4096, forward", 1, 4096, 8, 64, "causal", False, time_goal=0.60, quick=True),
-    Case("causal T 4096", 1, 4096, 8, 64, "causal", time_goal=0.55, memory_goal=0.08, quick=True),
+    Case("causal T 4096, forward", 1, 4096, 8, 64, "causal", False, time_goal=0.60),
+    Case("causal T 4096", 1, 4096, 8, 64, "causal", time_goal=0.55, memory_goal=0.08),
     Case("no mask T 4096", 1, 4096, 8, 64, time_goal=0.95, memory_goal=0.10),
     # Keras would need over 30 GB here: the peer is tfattn itself at T 4096.
     Case("causal T 16384", 1, 16384, 8, 64, "causal", time_goal=17.0, peers=("T 4096",)),
@@ -78,14 +78,13 @@ CASES = [
         "additive",
         0.25,
         peers=("keras",),
-        quick=True,
     ),
     Case(
         "additive T 1024", 2, 1024, 1, 256, "none", True, "additive", 0.30, 0.02, peers=("keras",)
     ),
-    Case("B 32 T 128", 32, 128, 8, 64, time_goal=1.0, quick=True),
+    Case("B 32 T 128", 32, 128, 8, 64, time_goal=1.0),
     Case("causal B 32 T 128", 32, 128, 8, 64, "causal", time_goal=1.0),
-    Case("B 64 T 24", 64, 24, 4, 32, time_goal=0.80, quick=True),
+    Case("B 64 T 24", 64, 24, 4, 32, time_goal=0.80),
 ]
 # Linear time: each length against half of it.
 CASES += [
@@ -268,8 +267,14 @@ def torch_step(case: Case) -> Callable[[], np.ndarray]:
     return both_ways if case.backward else without_gradient
 
 
-def worker(case: Case, peer: str) -> None:
-    """The process of a peer."""
+def smaller(case: Case) -> Case:
+    """The case in a size that takes no time."""
+    calls = None if case.calls is None else 2
+    return case._replace(batch=1, tokens=8, heads=2, width=8, calls=calls)
+
+
+def work_of(case: Case, peer: str, quick: bool = False) -> Work:
+    """The work of a peer."""
     if peer.startswith("T "):
         case = case._replace(tokens=int(peer[2:]))
     if peer == "without":
@@ -277,10 +282,12 @@ def worker(case: Case, peer: str) -> None:
     if peer == "float32":
         case = case._replace(policy="float32")
     theirs = peer in ("keras", "keras_hub")
+    case = smaller(case) if quick else case
     step = torch_step(case) if peer == "torch" else keras_step(case, ours=not theirs)
     # The first step traces and compiles. Its numbers come from the whole sequence: the first tokens
     # of a causal one see few keys, and the last ones see every block.
-    serve([step], lambda: [float(x) for x in step()[:, :: max(1, case.tokens // 16), :8].ravel()])
+    every = max(1, case.tokens // 16)
+    return Work([step], lambda: [float(x) for x in step()[:, ::every, :8].ravel()])
 
 
 def available(peer: str) -> bool:
@@ -291,45 +298,52 @@ def available(peer: str) -> bool:
     return importlib.util.find_spec(peer) is not None
 
 
-def row(case: Case, name: str, ours: Peer, peer: Peer) -> list[str]:
-    first = name == case.peers[0]
-    time_ratio = with_goal(ours.seconds / peer.seconds, case.time_goal if first else None)
-    memory_ratio = with_goal(
-        ours.growth / max(peer.growth, 1e-3), case.memory_goal if first else None
+def compare(case: Case, index: int, name: str, options: argparse.Namespace) -> None:
+    """Prints the row of a case and a peer."""
+    exact = case.policy == "float32"
+    tolerance = (1e-3 if exact else 0.1) if name in ("keras", "keras_hub") else None
+    here = functools.partial(work_of, case, quick=True) if options.quick else None
+    ours, peer = measure(
+        case.name, ("tfattn", name), ("--worker", index), options.pairs, tolerance, here
     )
-    what = case.name if case.name.endswith("forward") else f"{case.name}, forward and backward"
-    cells = [what, name, f"{1e3 * ours.seconds:.1f} ms", f"{1e3 * peer.seconds:.1f} ms", time_ratio]
-    return [*cells, f"{ours.growth:.2f} GB", f"{peer.growth:.2f} GB", memory_ratio]
+    goals = case.time_goal, case.memory_goal
+    goals = goals if name == case.peers[0] and not options.quick else (None, None)
+    ratios = ours.seconds / peer.seconds, ours.growth / max(peer.growth, 1e-3)
+    time_ratio, memory_ratio = map(with_goal, ratios, goals)
+    cells = [titled(case), name, f"{1e3 * ours.seconds:.1f} ms", f"{1e3 * peer.seconds:.1f} ms"]
+    growth = [f"{ours.growth:.2f} GB", f"{peer.growth:.2f} GB"]
+    print_row(*cells, time_ratio, *growth, memory_ratio)
+
+
+def titled(case: Case) -> str:
+    return case.name if case.name.endswith("forward") else f"{case.name}, forward and backward"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--quick", action="store_true", help="the main cases, few repetitions")
+    parser.add_argument("--quick", action="store_true", help="every case, in tiny sizes")
     parser.add_argument("--case", default="", help="only cases with this in their name")
     parser.add_argument("--peer", choices=["keras", "keras_hub", "torch"], help="only this peer")
-    parser.add_argument("--pairs", type=int, help="least number of steps of each peer")
+    parser.add_argument("--pairs", type=int, default=9, help="least number of steps of each peer")
     parser.add_argument("--worker", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
-        return worker(CASES[int(options.worker[0])], options.worker[1])
+        index, peer = options.worker
+        return serve(work_of(CASES[int(index)], peer))
     print_header(
         "case", "peer", "tfattn", "peer", "time ratio", "tfattn grows", "peer grows", "memory ratio"
     )
+    failures = Failures()
     for index, case in enumerate(CASES):
-        if options.case not in case.name or (options.quick and not case.quick):
+        if options.case not in titled(case):
             continue
-        peers = case.peers[:1] if options.quick else case.peers
-        for name in peers:
+        for name in case.peers:
             if available(name) and options.peer in (None, name):
-                pairs = options.pairs or (3 if options.quick else 9)
-                exact = case.policy == "float32"
-                tolerance = (1e-3 if exact else 0.1) if name in ("keras", "keras_hub") else None
-                ours, peer = measure(
-                    case.name, ("tfattn", name), ("--worker", index), pairs, tolerance
-                )
-                print_row(*row(case, name, ours, peer))
+                with failures.of(f"{titled(case)}, {name}"):
+                    compare(case, index, name, options)
+    failures.end()
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from peers import measure, print_header, print_row, process_memory, serve, with_goal
+from peers import Work, measure, print_header, print_row, process_memory, serve, with_goal
 
 BACKEND = os.environ.setdefault("KERAS_BACKEND", "jax")
 # Else the first of the processes would take most of the GPU's memory for itself.
@@ -276,7 +276,7 @@ def worker(case: Case, peer: str) -> None:
         step = transformer_step(case, "streamed" if peer == "tfattn" else "dense")
     else:
         step = step_of(case, ours(case) if peer == "tfattn" else theirs(case, peer))
-    serve([step], lambda: [float(x) for x in step().ravel()], memory, before)
+    serve(Work([step], lambda: [float(x) for x in step().ravel()], memory, before))
 
 
 def main() -> None:

@@ -1,9 +1,8 @@
 """Time and memory of kernel regression against statsmodels and a plain dense TensorFlow program.
 
     python benchmarks/kernel_regression.py            every case
-    python benchmarks/kernel_regression.py --quick    the small ones, a minute or two
+    python benchmarks/kernel_regression.py --quick    whether every case runs, in tiny sizes
     python benchmarks/kernel_regression.py --case predict --peer dense
-    python benchmarks/kernel_regression.py --divide 20    to try it, with sizes over 20
 
 Points (x, y) on a line, y = 2 sin x + x^0.8 + noise. Each peer of a case has its own process; they
 take their steps in turns, so that what else the machine does slows both. A ratio is the peer's over
@@ -14,13 +13,15 @@ other: where there are many it gets a share of them, and its time is told for al
 """
 
 import argparse
+import contextlib
+import functools
 import importlib.util
 import os
 from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from peers import Peer, measure, print_header, print_row, serve
+from peers import Failures, Peer, PeerHere, Work, measure, print_header, print_row, serve, with_goal
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
@@ -37,7 +38,6 @@ class Case(NamedTuple):
     goals: tuple[tuple[str, float | None], ...] = (("statsmodels", None),)
     memory_goal: float | None = None  # against the dense program
     rounds: int = 3
-    quick: bool = False
 
     @property
     def name(self) -> str:
@@ -45,16 +45,17 @@ class Case(NamedTuple):
         return f"{self.work} {size}" + (f", {self.columns} columns" if self.columns > 1 else "")
 
 
-def smaller(case: Case, times: int) -> Case:
-    return case._replace(points=case.points // times, queries=case.queries // times)
+def smaller(case: Case) -> Case:
+    """The case in a size that takes no time."""
+    return case._replace(points=30, queries=min(case.queries, 40))
 
 
 DENSE = ("dense", 1.0)
 CASES = [
-    Case("choose", 500, goals=(("statsmodels", 10.0),), quick=True),
+    Case("choose", 500, goals=(("statsmodels", 10.0),)),
     Case("choose", 5_000, goals=(("statsmodels", 100.0),)),
     Case("choose", 500, columns=2, goals=(("statsmodels", 10.0),)),
-    Case("predict", 2_000, 2_000, goals=(("statsmodels", 10.0), DENSE), rounds=5, quick=True),
+    Case("predict", 2_000, 2_000, goals=(("statsmodels", 10.0), DENSE), rounds=5),
     Case("predict", 20_000, 20_000, goals=(("statsmodels", 10.0), DENSE), memory_goal=50.0),
     Case("predict", 20_000, 20_000, columns=2, goals=(DENSE,), memory_goal=50.0),
 ]
@@ -116,7 +117,8 @@ def dense(case: Case) -> Callable[[], np.ndarray]:
 PEERS = {"tfattn": ours, "statsmodels": statsmodels, "dense": dense}
 
 
-def worker(case: Case, peer: str) -> None:
+def work_of(case: Case, peer: str) -> Work:
+    """The work of a peer."""
     step = PEERS[peer](case)
 
     def sample() -> list[float]:
@@ -126,67 +128,80 @@ def worker(case: Case, peer: str) -> None:
         shared = found if peer == "statsmodels" else found[::SHARE]
         return [float(value) for value in shared[:50]]
 
-    serve([step], sample)
+    return Work([step], sample)
+
+
+def compare(case: Case, index: int, name: str, goal: float | None, quick: bool) -> None:
+    """Prints the row of a case and a peer."""
+    tolerance = 1e-3 if case.work == "predict" else None
+    here = functools.partial(work_of, case) if quick else None
+    names, arguments = ("tfattn", name), ("--worker", index)
+    own, peer = measure(case.name, names, arguments, case.rounds, tolerance, here)
+    print_row(*row(case, name, None if quick else goal, own, peer))
 
 
 def row(case: Case, name: str, goal: float | None, own: Peer, peer: Peer) -> list[str]:
     times = SHARE if (name, case.work) == ("statsmodels", "predict") else 1
     faster = times * peer.seconds / own.seconds
     smaller = peer.growth / max(own.growth, 1e-3)
+    memory_goal = case.memory_goal if name == "dense" and goal is not None else None
     return [
         case.name,
         name,
         f"{1e3 * own.seconds:.1f} ms",
         f"{1e3 * times * peer.seconds:.0f} ms",
-        _judged(faster, goal),
+        with_goal(faster, goal, at_least=True),
         f"{1e3 * own.growth:.0f} MB",
         f"{1e3 * peer.growth:.0f} MB",
-        _judged(smaller, case.memory_goal if name == "dense" else None),
+        with_goal(smaller, memory_goal, at_least=True),
     ]
 
 
-def _judged(ratio: float, goal: float | None) -> str:
-    if goal is None:
-        return f"{ratio:.3g}"
-    return f"{ratio:.3g} (goal {goal:g}{'' if ratio >= goal else ', missed'})"
+def tell_alone(case: Case, index: int, quick: bool) -> None:
+    """Prints the row of a case that no peer has the memory for."""
+    with contextlib.ExitStack() as stack:
+        if quick:
+            own = PeerHere("tfattn", work_of(case, "tfattn"))
+        else:
+            own = stack.enter_context(Peer(case.name, "tfattn", ("--worker", index)))
+        for _ in range(1 if quick else case.rounds):
+            own.step(0)
+    cells = [f"{1e3 * own.seconds:.1f} ms", "", "", f"{1e3 * own.growth:.0f} MB"]
+    print_row(case.name, "", *cells, "", "")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--quick", action="store_true", help="the small cases")
+    parser.add_argument("--quick", action="store_true", help="every case, in tiny sizes")
     parser.add_argument("--case", default="", help="only cases with this in their name")
     parser.add_argument("--peer", choices=["statsmodels", "dense"], help="only this peer")
-    parser.add_argument("--divide", type=int, default=1, help="sizes by so much")
     parser.add_argument("--worker", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    cases = [*CASES, *ALONE]
     if options.worker:
         index, peer = options.worker
-        return worker(smaller([*CASES, *ALONE][int(index)], options.divide), peer)
+        return serve(work_of(cases[int(index)], peer))
     print_header(
         "case", "peer", "tfattn", "peer", "faster", "tfattn grows", "peer grows", "smaller"
     )
-    for index, case in enumerate([*CASES, *ALONE]):
-        if options.case not in case.name or (options.quick and not case.quick):
+    missing = {"statsmodels"} if importlib.util.find_spec("statsmodels") is None else set()
+    failures = Failures()
+    for index, case in enumerate(cases):
+        if options.case not in case.name:
             continue
-        alone, case = case in ALONE, smaller(case, options.divide)
-        arguments = ("--divide", options.divide, "--worker", index)
-        if alone:
+        sized = smaller(case) if options.quick else case
+        if case in ALONE:
             if options.peer is None:
-                with Peer(case.name, "tfattn", arguments) as own:
-                    for _ in range(case.rounds):
-                        own.step(0)
-                    cells = [f"{1e3 * own.seconds:.1f} ms", "", "", f"{1e3 * own.growth:.0f} MB"]
-                    print_row(case.name, "", *cells, "", "")
+                with failures.of(case.name):
+                    tell_alone(sized, index, options.quick)
             continue
         for name, goal in case.goals:
-            missing = importlib.util.find_spec("statsmodels") is None
-            if options.peer not in (None, name) or (name == "statsmodels" and missing):
-                continue
-            tolerance = 1e-3 if case.work == "predict" else None
-            own, peer = measure(case.name, ("tfattn", name), arguments, case.rounds, tolerance)
-            print_row(*row(case, name, goal, own, peer))
+            if options.peer in (None, name) and name not in missing:
+                with failures.of(f"{case.name}, {name}"):
+                    compare(sized, index, name, goal, options.quick)
+    failures.end()
 
 
 if __name__ == "__main__":

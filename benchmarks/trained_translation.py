@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from peers import measure_all, print_header, print_row, serve, with_goal
+from peers import Work, measure_all, print_header, print_row, serve, with_goal
 
 from tfattn import convert, data, training
 from tfattn.decoding import BeamSearch, GreedySearch, Search, translate
@@ -84,7 +84,7 @@ def worker(beams: int, model: str, folder: str, name: str) -> None:
     batches = _batches(Path(folder))
     translated = _engine(name, beams, Path(model), Path(folder))
     steps = [lambda batch=batch: translated(batch) for batch in batches]
-    serve(steps, lambda: [translated(batch) for batch in batches])
+    serve(Work(steps, lambda: [translated(batch) for batch in batches]))
 
 
 def _engine(name: str, beams: int, model: Path, folder: Path) -> Callable[[Batch], list]:

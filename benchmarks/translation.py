@@ -1,7 +1,7 @@
 """A Transformer's training step and searches against the same model of KerasHub's layers.
 
     python benchmarks/translation.py                every case, about half an hour
-    python benchmarks/translation.py --quick        the main ones on few batches, under 2 minutes
+    python benchmarks/translation.py --quick        whether every case runs, in tiny sizes
     python benchmarks/translation.py --case beam
     python benchmarks/translation.py --data DIR     on real sentences: train.en, train.de,
                                                     test_2016.en, test_2016.de
@@ -32,6 +32,7 @@ generate by XLA unless they are told not to.
 """
 
 import argparse
+import functools
 import importlib.util
 import os
 import tempfile
@@ -46,7 +47,7 @@ import numpy as np
 import tensorflow as tf
 import trained_translation
 from keras import ops
-from peers import measure, print_header, print_row, serve, with_goal
+from peers import Failures, Work, measure, print_header, print_row, serve, with_goal
 
 import tfattn
 from tfattn import data
@@ -82,11 +83,10 @@ class Case(NamedTuple):
     ends: bool = True  # whether sentences end, or all are written to the greatest length
     every: int = 1  # takes one batch of so many
     beams: int = BEAMS  # 1 is greedy search
-    quick: bool = False
 
 
 CASES = [
-    Case("training step", "training", 0.8, quick=True),
+    Case("training step", "training", 0.8),
     Case(
         "training step, ours without dropout of attention weights",
         "training",
@@ -101,7 +101,7 @@ CASES = [
         smoothing=0.0,
     ),
     Case("training step, both by XLA", "training", jit=True, peer_jit=True, every=4),
-    Case("beam search, KerasHub by XLA", "decoding", 0.5, peer_jit=True, quick=True),
+    Case("beam search, KerasHub by XLA", "decoding", 0.5, peer_jit=True),
     Case("beam search, none by XLA", "decoding"),
     Case("beam search, both by XLA", "decoding", jit=True, peer_jit=True),
     Case("greedy search, KerasHub by XLA", "decoding", peer_jit=True, beams=1),
@@ -113,8 +113,8 @@ CASES = [
 ]
 
 
-def worker(case: Case, file: str, name: str) -> None:
-    """The process of a peer."""
+def work_of(case: Case, file: Path | str, name: str) -> Work:
+    """The work of a peer."""
     keras.utils.set_random_seed(1)  # the same first weights in each
     ours = name == "tfattn"
     kind = HoldingLogits if case.holds_logits else tfattn.Transformer
@@ -132,13 +132,13 @@ def worker(case: Case, file: str, name: str) -> None:
     jit = case.jit if ours else case.peer_jit
     if case.work == "training":
         losses = _keras_loss if case.keras_loss and not ours else _own_loss
-        return _serve_training(model, *losses(case.smoothing), jit, batches)
+        return _of_training(model, *losses(case.smoothing), jit, batches)
     if ours:
-        return _serve_decoding(case, Translator(model, case.beams, jit), batches)
+        return _of_decoding(case, Translator(model, case.beams, jit), batches)
     options = {"begin_id": Ids.begin_id, "end_id": Ids.end_id, "adjust": ending, "jit": jit}
     if case.beams == 1:
-        return _serve_decoding(case, GreedyTranslator(model, **options), batches)
-    return _serve_decoding(case, BeamTranslator(model, case.beams, **options), batches)
+        return _of_decoding(case, GreedyTranslator(model, **options), batches)
+    return _of_decoding(case, BeamTranslator(model, case.beams, **options), batches)
 
 
 class HoldingLogits(tfattn.Transformer):
@@ -148,13 +148,13 @@ class HoldingLogits(tfattn.Transformer):
         return tf.identity(super().logits(x))
 
 
-def _serve_training(
+def _of_training(
     model: keras.Model,
     loss: keras.losses.Loss,
     labels: Callable[[Tensor], tuple[Tensor, ...]],
     jit: bool,
     batches: list[Batch],
-) -> None:
+) -> Work:
     optimizer = keras.optimizers.Adam(1e-3, beta_2=0.98, epsilon=1e-9)
     model.compile(optimizer, loss)
     optimizer.build(model.trainable_variables)
@@ -171,7 +171,7 @@ def _serve_training(
     batches = [[tf.constant(part) for part in batch] for batch in batches]
     steps = [lambda batch=batch: update(*batch).numpy() for batch in batches]
     some = [[part[:32] for part in batch] for batch in (batches[0], batches[-1])]
-    serve(steps, lambda: [loss_without_dropout(*batch) for batch in some])
+    return Work(steps, lambda: [loss_without_dropout(*batch) for batch in some])
 
 
 def _own_loss(smoothing: float) -> tuple[keras.losses.Loss, Callable]:
@@ -194,9 +194,10 @@ def _keras_loss(smoothing: float) -> tuple[keras.losses.Loss, Callable]:
     return loss, labels
 
 
-def _serve_decoding(case: Case, translator: Callable, batches: list[Batch]) -> None:
+def _of_decoding(case: Case, translator: Callable, batches: list[Batch]) -> Work:
     def step(source, lengths, max_length):
-        return translator(source, lengths if case.ends else lengths + max_length, int(max_length))
+        lengths = lengths if case.ends else (lengths + max_length).astype(lengths.dtype)
+        return translator(source, lengths, int(max_length))
 
     def sample():
         source, lengths, max_length = batches[-1]
@@ -205,7 +206,7 @@ def _serve_decoding(case: Case, translator: Callable, batches: list[Batch]) -> N
             return scores.tolist()
         return [token for row, n in zip(tokens, lengths, strict=True) for token in row[:n].tolist()]
 
-    serve([lambda batch=batch: step(*batch) for batch in batches], sample)
+    return Work([lambda batch=batch: step(*batch) for batch in batches], sample)
 
 
 class Translator:
@@ -281,14 +282,15 @@ class Recorder(Search):
         return np.zeros((batch_size, 1), "int32")
 
 
-def prepare(file: Path, folder: Path | None, quick: bool) -> None:
+def prepare(file: Path, folder: Path | None, quick: bool = False) -> None:
     """Writes the batches for all processes to a file.
 
     `training_i_j` and `decoding_i_j` are part j of batch i.
     """
     if folder is None:
         generator = np.random.default_rng(5)
-        train, test, words = _made_up(29_000, generator), _made_up(1000, generator), Ids()
+        sizes = (40, 12) if quick else (29_000, 1000)
+        (train, test), words = (_made_up(size, generator) for size in sizes), Ids()
     else:
         train, test = (
             data.read_parallel(folder / f"{part}.en", folder / f"{part}.de")
@@ -302,15 +304,14 @@ def prepare(file: Path, folder: Path | None, quick: bool) -> None:
         for inputs, target_out in data.token_batches(train, words, words, 4096).as_numpy_iterator()
     ]
     # Batches go from long sentences to short ones: the middle of each part of that range.
-    parts = 3 if quick else 12
+    parts = 1 if quick else 12
     training = [training[(2 * i + 1) * len(training) // (2 * parts)] for i in range(parts)]
     recorder = Recorder(
         {tuple(words.encode(source)): len(words.encode(target)) + 1 for source, target in test}
     )
     sentences = [source for source, _ in test]
     translate(recorder, sentences, words, words, recorder, batch_size=64)
-    decoding = recorder.batches[2::5] if quick else recorder.batches
-    work = {"training": training, "decoding": decoding}
+    work = {"training": training, "decoding": recorder.batches}
     np.savez(
         file,
         **{
@@ -334,11 +335,18 @@ def _made_up(count: int, generator: np.random.Generator) -> list[tuple[str, str]
     return [tuple(map(sentence, pair)) for pair in lengths.T]
 
 
+def shrink() -> None:
+    """A model so small that every case runs in seconds."""
+    global VOCABULARY_SIZE
+    VOCABULARY_SIZE = 60
+    SIZES.update(num_layers=1, width=8, num_heads=2, hidden_dim=8)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--quick", action="store_true", help="the main cases, few batches")
+    parser.add_argument("--quick", action="store_true", help="every case, in tiny sizes")
     parser.add_argument("--case", default="", help="only cases with this in their name")
     parser.add_argument("--data", type=Path, metavar="DIR", help="folder with the sentences")
     parser.add_argument(
@@ -355,7 +363,8 @@ def main() -> None:
         _, beams, model = options.worker[0].split(" ", 2)
         return trained_translation.worker(int(beams), model, *options.worker[1:])
     if options.worker:
-        return worker(CASES[int(options.worker[0])], *options.worker[1:])
+        index, file, name = options.worker
+        return serve(work_of(CASES[int(index)], file, name))
     if importlib.util.find_spec("keras_hub") is None:
         parser.error('KerasHub is not installed: pip install ".[bench]"')
     if options.model:
@@ -363,29 +372,32 @@ def main() -> None:
             parser.error("--model needs --data, for the sentences that it translates")
         rounds, every = (options.rounds or 2, 4) if options.quick else (options.rounds or 3, 1)
         return trained_translation.compare(options.model, options.data, options.case, rounds, every)
+    if options.quick:
+        shrink()
+    failures = Failures()
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "batches.npz")
         prepare(file, options.data, options.quick)
         growth = "tfattn grows", "KerasHub grows", "memory ratio"
         print_header("case", "batches", "tfattn", "KerasHub", "time ratio", *growth)
         for index, case in enumerate(CASES):
-            if options.case not in case.name or (options.quick and not case.quick):
-                continue
-            rounds = options.rounds or (2 if options.quick else 3)
-            names = "tfattn", "keras_hub"
-            ours, peer = measure(
-                case.name, names, ("--worker", index, file), rounds, tolerance=1e-5
-            )
-            ratio = with_goal(ours.seconds / peer.seconds, case.goal)
-            cells = [
-                case.name,
-                str(len(ours.times)),
-                f"{ours.seconds:.2f} s",
-                f"{peer.seconds:.2f} s",
-                ratio,
-            ]
-            memory = f"{ours.growth / max(peer.growth, 1e-3):.3g}"
-            print_row(*cells, f"{ours.growth:.2f} GB", f"{peer.growth:.2f} GB", memory)
+            if options.case in case.name:
+                with failures.of(case.name):
+                    compare(case, index, file, options)
+    failures.end()
+
+
+def compare(case: Case, index: int, file: Path, options: argparse.Namespace) -> None:
+    """Prints the case's row."""
+    here = functools.partial(work_of, case, file) if options.quick else None
+    arguments, rounds = ("--worker", index, file), options.rounds or 3
+    ours, peer = measure(case.name, ("tfattn", "keras_hub"), arguments, rounds, 1e-5, here)
+    goal = None if options.quick else case.goal
+    cells = [str(len(ours.times)), f"{ours.seconds:.2f} s", f"{peer.seconds:.2f} s"]
+    ratio = with_goal(ours.seconds / peer.seconds, goal)
+    memory = f"{ours.growth / max(peer.growth, 1e-3):.3g}"
+    growth = [f"{ours.growth:.2f} GB", f"{peer.growth:.2f} GB", memory]
+    print_row(case.name, *cells, ratio, *growth)
 
 
 if __name__ == "__main__":

@@ -206,10 +206,8 @@ figure
 figure = tfattn.plot.heatmaps(
     [keras.ops.convert_to_numpy(each)[0] for each in (smooth_weights, sharp_weights)],
     titles=["bandwidth 1", f"learned, {bandwidth:.2f}"],
-    x_label="x of training points (keys)",
-    y_label="x of test points (queries)",
-    row_values=x_test,
-    column_values=x_train,
+    x_label="Training points (keys), by x",
+    y_label="Test points (queries), by x",
 )
 figure.savefig(options.out / "weights.png", dpi=150)
 figure

@@ -290,11 +290,6 @@ def chunks(size, num_queries, num_keys):
     return mask
 
 
-def per_head(masks, shape):
-    """`(B, H, T, S)` of a mask for each head, as one `(B, T, S)`."""
-    return np.stack([np.broadcast_to(mask, shape) for mask in masks], axis=1)
-
-
 def alibi(num_heads, num_queries, num_keys):
     """`(1, H, T, S)`: minus the distance of a pair, times the slope of the head (Press et al.
     2022).
@@ -473,28 +468,3 @@ def target_prefix(scores, written, prefix, scored=True):
 
 def min_length(scores, written, length, end):
     return without(scores, [end]) if len(written) < length else scores
-
-
-def min_p(scores, share):
-    p = np.exp(scores - np.max(scores))
-    return without(scores, np.flatnonzero(p < share * p.max()))
-
-
-def typical_p(scores, mass):
-    """The least surprising tokens with at least that mass, and what equals the last of them."""
-    p = np.exp(scores - np.max(scores))
-    p = p / p.sum()
-    some = np.flatnonzero(p > 0)
-    entropy = -(p[some] * np.log(p[some])).sum()
-    away = {token: abs(-np.log(p[token]) - entropy) for token in some}
-    kept, together = [], 0.0
-    for token in sorted(some, key=away.get):
-        if together < mass or away[token] == away[kept[-1]]:
-            kept.append(token)
-        together += p[token]
-    return only(scores, kept)
-
-
-def coverage_penalty(weights, strength):
-    """Wu et al. 2016, equation 14; weights `(T, S)` of T steps over the tokens of the source."""
-    return strength * np.log(np.minimum(np.sum(weights, axis=0), 1.0)).sum()

@@ -195,12 +195,3 @@ def test_embedding_mask_reaches_the_attention():
     copy = keras.models.clone_model(model)
     copy.set_weights(model.get_weights())
     np.testing.assert_array_equal(copy(IDS), model(IDS))
-
-
-@pytest.mark.parametrize(
-    "attention", [tfattn.MultiHeadAttention(2, 4), tfattn.AdditiveAttention(4)]
-)
-def test_attention_in_time_distributed_names_the_way_out(attention):
-    expected = r"`value` must be passed; .*attention_axes=\(2,\)"
-    with pytest.raises(ValueError, match=expected):
-        keras.layers.TimeDistributed(attention)(np.zeros((2, 3, 5, 8), "float32"))

@@ -14,7 +14,7 @@ import tfattn
 from tests.helpers.refusals import HERE, message, refused
 from tests.helpers.tensors import BACKEND, tf
 from tfattn import biases, masks
-from tfattn.core import pairs
+from tfattn.core.tensors import check_lengths, known_values
 from tfattn.decoding import rules
 from tfattn.layers import tokens
 
@@ -121,7 +121,8 @@ def test_bandwidths_and_positions_of_another_kind_are_refused():
 
 @pytest.mark.slow
 def test_tensors_whose_sizes_do_not_match_are_refused():
-    with refused(f"DotProductAttention: `key` must {KEYS}", 6):
+    keys = "have shape (B, S, F), with the S of `value`, 7"
+    with refused(f"DotProductAttention: `key` must {keys}", "(2, 6, 5)"):
         attention(QUERY, VALUE, key=VALUE[:, 1:])
     with refused(f"attend: `key` must {KEYS}", 6):
         tfattn.attend(QUERY, VALUE, key=VALUE[:, 1:])
@@ -251,7 +252,7 @@ def test_lengths_in_a_graph_or_on_an_accelerator_are_not_read():
         def __array__(self, *args, **kwargs):
             raise AssertionError("copied from the accelerator")
 
-    pairs.check_lengths("layer", "valid_lens", OnAccelerator(), 7)
+    check_lengths("layer", "valid_lens", OnAccelerator(), 7)
 
 
 def test_error_of_a_device_turns_no_check_off():
@@ -259,7 +260,7 @@ def test_error_of_a_device_turns_no_check_off():
         def __array__(self, *args, **kwargs):
             raise OSError("the device has failed")
 
-    for check in (lambda ids: tokens.ids_below("layer", "ids", ids, 3), pairs.known):
+    for check in (lambda ids: tokens.ids_below("layer", "ids", ids, 3), known_values):
         with pytest.raises(OSError, match="the device has failed"):
             check(Broken())
 
@@ -281,17 +282,13 @@ def test_mask_of_floats_or_of_another_shape_is_refused():
 
 # What counts as 0 or False in Python is no way to leave an argument of Keras's out.
 @pytest.mark.parametrize(
-    "values, expected",
-    [
-        ([False, True, 1.0, "1", (), (1, None)], "be one or more integers"),
-        ([0, -1, (0, 1), [2, 2]], "name axes once, between the batch, 0, and the features, -1"),
-    ],
+    "value", [False, True, 1.0, "1", (), (1, None), 0, -1, (0, 1), [2, 2]], ids=repr
 )
-def test_attention_axes_are_not_confused_with_their_absence(values, expected):
-    for value in values:
-        sentence = message("MultiHeadAttention", "attention_axes", expected, repr(value))
-        with pytest.raises(ValueError, match="^" + sentence + "$"):
-            heads(attention_axes=value)
+def test_attention_axes_are_not_confused_with_their_absence(value):
+    expected = "name axes once, between the batch, 0, and the features, -1"
+    sentence = message("MultiHeadAttention", "attention_axes", expected, repr(value))
+    with pytest.raises(ValueError, match="^" + sentence + "$"):
+        heads(attention_axes=value)
 
 
 def test_layer_refuses_an_unknown_argument_as_keras_does():
@@ -350,7 +347,8 @@ def test_bad_shape_is_refused_before_there_are_numbers():
     who, query, value = "DotProductAttention: ", input_of(T, D), input_of(S, D)
     with refused_early(f"{who}`query` must have shape (B, T, D)", "(None, 5)"):
         attention(input_of(D), value)
-    with refused_early(f"{who}`key` must {KEYS}", 6):
+    keys = "have shape (B, S, F), with the S of `value`, 7"
+    with refused_early(f"{who}`key` must {keys}", "(None, 6, 5)"):
         attention(query, value, key=input_of(6, D))
     with refused_early(f"DotProductScore: `key width` must {WIDTH}", 4):
         attention(query, input_of(S, 4))

@@ -113,13 +113,7 @@ def quantized() -> Part:
 
 
 HEADS = tfattn.MultiHeadAttention
-OF_EACH_HEAD = masks.per_head(
-    [
-        masks.chunks(3) | masks.prefix(2),
-        ~masks.window(1),
-        masks.prefix(2) | masks.causal() & masks.window(4),
-    ]
-)
+JOINED = masks.chunks(3) | ~masks.window(1) & (masks.prefix(2) | masks.causal() & masks.window(4))
 # The parts of each file, by names of parts or of rows of the conformance table: every class of the
 # table stands in one of them, or in a model of `OWN`. Converters take more than twice as long for
 # twice as many layers.
@@ -145,7 +139,7 @@ FILES = {
     "masks": {
         # A transpose of one head is where ONNX's converter goes wrong.
         "one head": lambda: on_itself(HEADS(1, 5), use_causal_mask=True),
-        "masks": lambda: on_itself(HEADS(3, 5), attention_mask=OF_EACH_HEAD),
+        "masks": lambda: on_itself(HEADS(3, 5), attention_mask=JOINED),
         "over images": over_images,
         "sliding window, gate": lambda: on_itself(HEADS(2, 5, sliding_window=3, use_gate=True)),
         "padded": padded,

@@ -26,7 +26,7 @@ model.build(((None, None), (None, None)))
 model.compile(
     keras.optimizers.Adam(0.01, use_ema=True),
     tfattn.MaskedCrossentropy(0.1),
-    metrics=[tfattn.MaskedAccuracy(), training.TokenLoss()],
+    metrics=[tfattn.MaskedAccuracy()],
 )
 sources, references = zip(*pairs[:3])
 translate = functools.partial(tfattn.translate, source_vocabulary=words[0])

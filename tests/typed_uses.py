@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import tfattn
-from tfattn import Attention, MultiHeadAttention, Score, Transformer, convert, data, masks
+from tfattn import MultiHeadAttention, Score, Transformer, convert, data, masks
 from tfattn._types import Tensor
 from tfattn.core.masks.base import Mask
 from tfattn.decoding import Hypotheses
@@ -29,7 +29,7 @@ def attention(tokens: np.ndarray) -> None:
     assert_type(layer.get_config(), dict[str, Any])
     assert_type(MultiHeadAttention.from_config({}), MultiHeadAttention)
     assert_type(tfattn.attention_weights(layer, tokens, tokens), dict[str, Any])
-    assert_type(convert.from_keras(convert.to_keras(layer)), MultiHeadAttention | Attention)
+    assert_type(convert.from_keras(convert.to_keras(layer)), MultiHeadAttention)
     MultiHeadAttention(heads=2, key_dim=4)  # type: ignore[call-arg]
     mask = masks.causal() & masks.window(3) | ~masks.padding([1, 2])
     assert_type(mask, Mask)

@@ -7,11 +7,12 @@ from typing import Any
 
 from tfattn import _checks
 
+_PASSED_ON = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
 
 def constructor_arguments(instance: object) -> list[str]:
-    """The arguments of the object's constructor that are its attributes, including those that the
-    constructor passes on, as `*arguments` or `**options`, to classes other than Keras's. Raises for
-    one that is not kept, unless a `get_config` of its class or a subclass adds it.
+    """The arguments of an object's constructor, and of those that get its other arguments, except
+    Keras's. Raises for one that is no attribute, unless a `get_config` adds it.
     """
     names, added = [], False
     for base in type(instance).__mro__[:-1]:  # without `object`
@@ -21,14 +22,13 @@ def constructor_arguments(instance: object) -> list[str]:
         if base.__module__.partition(".")[0] == "keras":
             break
         parameters = list(inspect.signature(base.__init__).parameters.values())[1:]  # type: ignore[misc]
-        passed_on = [each for each in parameters if each.kind in _PASSED_ON]
-        for name in [each.name for each in parameters if each not in passed_on]:
-            if hasattr(instance, name):
-                names.append(name)
-            elif not added:
+        own = [each.name for each in parameters if each.kind not in _PASSED_ON]
+        for name in own:
+            if not hasattr(instance, name) and not added:
                 expected = "be kept as an attribute of its name, or `get_config` be overridden"
                 _checks.fail(type(instance).__name__, name, expected, "no attribute")
-        if not passed_on:
+        names += [name for name in own if hasattr(instance, name)]
+        if len(own) == len(parameters):
             break
     return names
 
@@ -58,8 +58,6 @@ _NAMES = {
     "vocabulary_size": "vocab_size num_embeddings",
     "width": "d_model embed_dim embedding_dim hidden_size model_dim num_hiddens",
 }
-
-
 _NOTES = {
     "key_padding_mask": ", with True where a token is real",
     "mask": ", or as `key_mask` if it is the padding of the keys",
@@ -78,15 +76,12 @@ def refuse_other_names(who: str, given: dict[str, Any], taken: Collection[str]) 
 @functools.cache
 def constructor_names(cls: type) -> frozenset[str]:
     """The names of a constructor's arguments, and of its base classes'."""
-    bases = [base for base in cls.__mro__[:-1] if "__init__" in vars(base)]
-    signatures = [inspect.signature(vars(base)["__init__"]) for base in bases]
-    return frozenset(name for signature in signatures for name in signature.parameters)
+    constructors = [vars(base)["__init__"] for base in cls.__mro__[:-1] if "__init__" in vars(base)]
+    return frozenset(name for each in constructors for name in inspect.signature(each).parameters)
 
 
 def written(instance: object, name: str, shown: Callable[[Any], str] = repr) -> str:
-    """The object as the code that makes it: `name`, and the arguments that differ from their
-    defaults, as `shown`.
-    """
+    """The code that makes the object: `name`, and the arguments that differ from their defaults."""
     arguments: list[str] = []
     parameters = inspect.signature(type(instance)).parameters
     for place, (argument, parameter) in enumerate(parameters.items()):
@@ -97,6 +92,3 @@ def written(instance: object, name: str, shown: Callable[[Any], str] = repr) -> 
             prefix = f"{argument}=" if place else ""
             arguments.append(prefix + shown(value))
     return f"{name}({', '.join(arguments)})"
-
-
-_PASSED_ON = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)

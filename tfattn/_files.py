@@ -11,10 +11,8 @@ from collections.abc import Iterator
 def replacing(filepath: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
     """A temporary path to write to; at the end its file replaces `filepath`.
 
-    If writing fails, the old file stays. The package writes all its files through this function,
-    and folders through `convert.folders.atomic_folder`. The temporary path is in the folder of
-    `filepath`, since a file cannot be moved atomically to another disk, and has the same extension,
-    from which Keras infers the format.
+    If writing fails, the old file stays. The temporary path is on the same disk, since a file is
+    not moved atomically to another, and has the same extension, from which Keras infers the format.
     """
     filepath = pathlib.Path(os.path.realpath(filepath))  # a link's target, not the link
     if filepath.is_dir():

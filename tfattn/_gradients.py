@@ -12,8 +12,7 @@ from keras import ops
 def custom_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
     """`keras.ops.custom_gradient`; on TensorFlow the gradient is freed together with its graph.
 
-    TensorFlow's registry holds a custom gradient until the process ends, and so the graph and all
-    its constants: a program that builds many models would run out of memory.
+    TensorFlow's registry would hold it, the graph and its constants until the process ends.
     """
     differentiated = ops.custom_gradient(function)
     if keras.backend.backend() != "tensorflow":
@@ -56,8 +55,7 @@ def _move_to_graph(operation: Any) -> None:
     import tensorflow as tf
     from tensorflow.python.framework import ops as framework
 
-    # The public API of the registry cannot remove entries. If a TensorFlow version has the registry
-    # elsewhere, gradients stay in it.
+    # The public registry removes no entries. Where a version has another registry, they stay in it.
     registered = getattr(getattr(framework, "gradient_registry", None), "_registry", None)
     name = operation.get_attr("_gradient_op_type").decode()
     if registered is None or name not in registered:

@@ -1,25 +1,21 @@
-"""Quiet imports and the output of the package's programs, such as `python -m tfattn.translator`.
+"""Quiet imports of the package's programs, such as `python -m tfattn.translator`, and their output.
 
-TensorFlow logs to standard error while it is imported, and a program writes only its own messages
-there. Ctrl-C during the imports ends it with the status of an interrupted program. If
-TF_CPP_MIN_LOG_LEVEL is set, logs are not suppressed. In other processes the import
-of this module has no effect.
+While a program imports TensorFlow, which logs to standard error, its log is suppressed, unless
+TF_CPP_MIN_LOG_LEVEL is set, and Ctrl-C ends it with the status of an interrupted program. In other
+processes the import of this module has no effect.
 """
 
-import _thread
 import contextlib
 import io
 import itertools
 import os
 import signal
 import sys
-import threading
 from collections.abc import Iterator
 from typing import Any
 
 INTERRUPTED = 130
-_SETTING = "TF_CPP_MIN_LOG_LEVEL"
-_is_interrupted = False  # in the block of `interruptible`
+_ALARM = [signal.SIGALRM] if hasattr(signal, "SIGALRM") else []  # which Windows lacks
 _AGAIN = 2.0  # seconds
 
 
@@ -29,39 +25,35 @@ def interruptible() -> Iterator[None]:
     seconds until the block ends: Python drops an exception that is raised in a finalizer or in a
     callback of the garbage collection, and libraries catch others or raise their own instead.
     """
-    global _is_interrupted
-    before = signal.getsignal(signal.SIGINT)
-    if before is not _stop:  # another program, or one that ignores Ctrl-C
+    if signal.getsignal(signal.SIGINT) is not _stop:  # another program, or one that ignores it
         yield
         return
-    _is_interrupted, ended, hook = False, threading.Event(), sys.unraisablehook
+    pressed, hook = [], sys.unraisablehook
 
-    def insist() -> None:
-        while not ended.wait(_AGAIN):
-            if _is_interrupted:
-                _thread.interrupt_main()
+    def interrupt(*_: object) -> None:
+        pressed.append(True)
+        if _ALARM:
+            signal.setitimer(signal.ITIMER_REAL, _AGAIN)
+        raise KeyboardInterrupt
 
     def show(dropped: Any) -> None:
         if not issubclass(dropped.exc_type, KeyboardInterrupt):
             hook(dropped)
 
     sys.unraisablehook = show
-    threading.Thread(target=insist, daemon=True).start()
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, *_ALARM)}
     try:
-        signal.signal(signal.SIGINT, _interrupt)
+        for number in before:
+            signal.signal(number, interrupt)
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
-        ended.set()
+        if _ALARM:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        for number, handler in before.items():
+            signal.signal(number, handler)
         sys.unraisablehook = hook
-        if _is_interrupted:
+        if pressed:
             raise KeyboardInterrupt
-
-
-def _interrupt(*_: object) -> None:
-    global _is_interrupted
-    _is_interrupted = True
-    raise KeyboardInterrupt
 
 
 def write_utf8() -> None:
@@ -77,24 +69,20 @@ def _stop(*_: object) -> None:
     os._exit(INTERRUPTED)  # importing C++ code would convert an exception
 
 
-def _import_keras() -> None:
-    sys.stderr.flush()
-    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 2)
-    try:
-        import keras  # noqa: F401
-    finally:  # Python prints an exception to standard error
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.close(nowhere)
-
-
 _PROGRAMS = {("-m", f"tfattn{name}") for name in ("", ".translator", ".examples")}
 if not _PROGRAMS.isdisjoint(itertools.pairwise(sys.orig_argv)):
     if sys.stderr is None:  # closed, as by `2>&-`
         sys.stderr = open(os.devnull, "w", encoding="utf-8")
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _stop)
-    if _SETTING not in os.environ:
-        os.environ[_SETTING] = "3"
-        _import_keras()
+    if "TF_CPP_MIN_LOG_LEVEL" not in os.environ:
+        os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+        sys.stderr.flush()
+        kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, 2)
+        try:
+            import keras  # noqa: F401
+        finally:  # Python prints an exception to standard error
+            os.dup2(kept, 2)
+            os.close(kept)
+            os.close(nowhere)

@@ -54,9 +54,7 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--layers", type=int, default=2)
     parser.add_argument("--width", type=int, default=128)
     parser.add_argument("--dropout", type=float, default=0.1)
-    parser.add_argument(
-        "--sentences", type=int, default=200, help="number of sentences for BLEU after each epoch"
-    )
+    parser.add_argument("--sentences", type=int, default=200, help="number of sentences for BLEU")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("out/distributed"), metavar="DIR")
     parser.add_argument("--resume", action="store_true", help="continue the run in --out")
@@ -154,24 +152,12 @@ def train(options: argparse.Namespace) -> None:
     model.compile(
         keras.optimizers.Adam(rate, beta_2=0.98, epsilon=1e-9, use_ema=True, ema_momentum=0.99),
         loss=tfattn.MaskedCrossentropy(label_smoothing=0.1),
-        metrics=[training.TokenLoss(), tfattn.MaskedAccuracy(name="accuracy")],
+        metrics=[tfattn.MaskedAccuracy(name="accuracy")],
     )
 
-    backup = training.Backup(options.out / "run.backup")
-    sources, references = zip(*held_out[: options.sentences], strict=True)
+    backup, best_file = training.Backup(options.out / "run.backup"), options.out / "best.weights.h5"
     options.out.mkdir(parents=True, exist_ok=True)
-    once = training.FirstProcess(
-        [
-            training.ValidationBleu(
-                lambda model, sources: tfattn.translate(model, sources, *words),
-                sources,
-                references,
-            ),
-            training.BestWeights(
-                options.out / "best.weights.h5", "val_bleu", max, backup.best("val_bleu")
-            ),
-        ]
-    )
+    keep = training.BestWeights(best_file, best=backup.best("val_loss", min))
     if first:
         print(f"{processes} processes with {jax.local_device_count()} devices each; ", end="")
         print(f"{len(pairs)} pairs, {model.count_params():,} parameters; from epoch {backup.epoch}")
@@ -182,14 +168,20 @@ def train(options: argparse.Namespace) -> None:
         epochs=options.epochs,
         shuffle=False,  # `token_batches` shuffles
         verbose=2 if first else 0,
-        callbacks=[counter, training.AveragedWeights([once]), backup],
+        callbacks=[counter, training.AveragedWeights([keep]), backup],
     ).history
     if first:
+        keras.distribution.set_distribution(None)  # the others take no part in translating
+        best = type(model).from_config(model.get_config())
+        best.build(((None, None), (None, None)))
+        best.load_weights(best_file)
+        sources, references = zip(*held_out[: options.sentences], strict=True)
+        bleu = training.corpus_bleu(tfattn.translate(best, sources, *words), references)
         result = {
             "processes": processes,
             "updates": int(model.optimizer.iterations),
-            "val_token_loss": round(history["val_token_loss"][-1], 4),
-            "val_bleu": round(history["val_bleu"][-1], 2),
+            "val_loss": round(history["val_loss"][-1], 4),
+            "val_bleu": round(bleu, 2),
             "seconds": round(time.perf_counter() - began, 1),
         }
         print("result:", json.dumps(result), flush=True)

@@ -1,6 +1,5 @@
 """The benchmarks run, in small, compare what they time, and give their peers what these take."""
 
-import contextlib
 import importlib
 import importlib.util
 import sys
@@ -45,9 +44,30 @@ def test_regression_benchmark_tells_medians_of_three_rounds_with_their_goals(reg
     own, peer = (SimpleNamespace(seconds=s, growth=g) for s, g in ((0.5, 0.01), (0.25, 1.0)))
     cells = regression.row(case, "statsmodels", 13.0, own, peer)  # a twentieth of the queries
     assert cells[2:5] == ["500.0 ms", "5000 ms", "10 (goal 13, missed)"]
+    *_, smaller = cells = regression.row(case, "dense", 0.4, own, peer)
+    assert (cells[4], smaller) == ("0.5 (goal 0.4)", "100 (goal 50)")
     *_, smaller = cells = regression.row(case, "dense", None, own, peer)
-    assert (cells[4], smaller) == ("0.5", "100 (goal 50)")
-    assert regression._judged(13.84, 10.0) == "13.8 (goal 10)"
+    assert (cells[4], smaller) == ("0.5", "100")
+
+
+def test_benchmark_whose_case_fails_tells_it_runs_the_others_and_ends_with_status_1(
+    regression, monkeypatch, capsys
+):
+    def statsmodels(case):
+        raise TypeError("int64 against int32")
+
+    monkeypatch.setitem(regression.PEERS, "statsmodels", statsmodels)
+    monkeypatch.setattr(sys, "argv", ["", "--quick", "--case", "predict 2,000"])
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
+    monkeypatch.setitem(regression.PEERS, "dense", regression.ours)
+    with pytest.raises(SystemExit, match="1 failed: predict 2,000 × 2,000, statsmodels"):
+        regression.main()
+    _, failed, passed = rows(capsys.readouterr().out)
+    assert failed == [
+        "predict 2,000 × 2,000, statsmodels",
+        "failed, TypeError: int64 against int32",
+    ]
+    assert passed[:2] == ["predict 30 × 40", "dense"]
 
 
 @pytest.mark.parametrize(
@@ -70,29 +90,21 @@ def test_regression_benchmark_peers_predict_the_same(regression, peer):
 
 
 def test_regression_benchmark_without_a_peer_tells_ours_alone(regression, monkeypatch, capsys):
-    def peer(case, name, arguments):
-        assert name == "tfattn"
-        case = [*regression.CASES, *regression.ALONE][arguments[-1]]
-        chosen = regression.ours(regression.smaller(case, 50))()
-        assert chosen.shape == (case.columns,) and (chosen > 0).all()
-        timed = SimpleNamespace(seconds=0.5, growth=0.01, step=lambda part: None)
-        return contextlib.nullcontext(timed)
-
-    monkeypatch.setattr(regression, "Peer", peer)
-    monkeypatch.setattr(sys, "argv", ["", "--divide", "50", "--case", "choose 20,000"])
+    monkeypatch.setattr(sys, "argv", ["", "--quick", "--case", "choose 20,000"])
     regression.main()
-    assert rows(capsys.readouterr().out)[-1][:6] == ["choose 400", "", "500.0 ms", "", "", "10 MB"]
+    name, peer, own, *others = rows(capsys.readouterr().out)[-1]
+    assert (name, peer) == ("choose 30", "") and own.endswith(" ms") and "statsmodels" not in others
 
 
 @pytest.mark.nightly
 def test_regression_benchmark_prints_a_row_of_ratios():
     """A process, each of whose peers has one of its own."""
     peer = "statsmodels" if HAS_STATSMODELS else "dense"
-    options = ("--divide", 50, "--case", "predict 20,000 × 20,000", "--peer", peer)
+    options = ("--case", "predict 2,000 × 2,000", "--peer", peer)
     # The regression is NumPy's: no process has to import a backend for it.
     text = printed(BENCHMARKS / "kernel_regression.py", *options, KERAS_BACKEND="numpy")
     name, peers, own, others, faster, *_ = rows(text)[-1]
-    assert name.startswith("predict 400 × 400") and peers == peer
+    assert name == "predict 2,000 × 2,000" and peers == peer
     assert own.endswith(" ms") and others.endswith(" ms") and float(faster.split()[0]) > 0
 
 
@@ -114,7 +126,7 @@ def test_translation_benchmark_gives_our_peer_batches_that_end_with_their_refere
     monkeypatch.setattr(benchmark, "VOCABULARY_SIZE", 50)
     made_up = benchmark._made_up
     monkeypatch.setattr(benchmark, "_made_up", lambda count, draws: made_up(count // 200, draws))
-    benchmark.prepare(tmp_path / "batches.npz", None, quick=False)
+    benchmark.prepare(tmp_path / "batches.npz", None)
     sizes = {"num_layers": 1, "width": 8, "num_heads": 2, "hidden_dim": 8}
     model = tfattn.Transformer(50, **sizes, share_embeddings=True)
     with np.load(tmp_path / "batches.npz") as arrays:

@@ -183,22 +183,14 @@ HIDING = {
     "segments": ({"attention_mask": SEGMENTS}, 1),
     "never causal": ({"attention_mask": ~masks.causal()}, 4),
     "not or": ({"attention_mask": ~(masks.causal() | masks.padding([[5, 5, 5]] * 2))}, 4),
-    "by head": (
-        {
-            "attention_mask": masks.per_head([masks.causal(), masks.window(9)] * 2 + [SEGMENTS]),
-            **LAST_IS_SHORT,
-        },
-        6,
-    ),
 }
-IN_TURN = [name for name in HIDING if name not in ("lengths by query", "by head")]
+IN_TURN = [name for name in HIDING if name != "lengths by query"]
 # NaN, and numbers whose squares or sums overflow.
 GARBAGE = [
     ("float32", np.nan, "dense", in_turn(NUMERIC, ["lengths", "key mask"])),
     ("float32", np.nan, "dense", [(row, "lengths by query") for row in NUMERIC]),
     ("float32", np.nan, "dense", in_turn(NUMERIC, IN_TURN)),
     ("float32", np.nan, "streamed", in_turn(CLASSES, ["lengths by query", "causal window"])),
-    ("float32", np.nan, "dense", [(row_of("MultiHeadAttention"), "by head")]),
     ("mixed_float16", 6e4, "dense", in_turn(NUMERIC, ["key mask", "lengths"])),
     ("float32", np.inf, "dense", in_turn(CLASSES, ["lengths", "key mask"])),
     ("float32", 3.4e38, "dense", in_turn(CLASSES, ["key mask", "lengths"])),

@@ -22,7 +22,7 @@ TARGET = data.Vocabulary([f"<{letter}>" for letter in LETTERS + "nop"])
 def subwords():
     pytest.importorskip("sentencepiece")
     pairs = [f"{a}{b} {b}{a}{a}" for a in "abcé" for b in "def"] + ["lowest newer ab", "cab fad"]
-    return data.SubwordVocabulary.from_sentences(pairs * 2, 40, normalization="NFKC")
+    return data.SubwordVocabulary.from_sentences(pairs * 2, 40)
 
 
 def block(**options):
@@ -47,7 +47,7 @@ def subword_model():
 
 def character_model():
     """No positions, a wide norm, another activation."""
-    words = data.Vocabulary(list("我爱猫和鱼ab▁"), data.Characters(), "NFKC")
+    words = data.Vocabulary(list("我爱猫和鱼ab▁"), data.Characters())
     inner = tfattn.PositionwiseFeedForward(10, activation="silu")
     norm = keras.layers.LayerNormalization(epsilon=0.1)
     options = {

@@ -1,4 +1,4 @@
-"""Round trips of Keras's attention layers, and equal outputs."""
+"""Round trips of Keras's attention layers with heads, and equal outputs."""
 
 import inspect
 
@@ -8,7 +8,6 @@ import pytest
 
 import tfattn
 from tests.convert.parity import close, randomized, refused, same_weights, tokens
-from tests.helpers.tensors import numpy
 from tests.layers.test_keras_arguments import where_keras_has
 from tfattn.convert import from_keras, to_keras
 
@@ -31,14 +30,6 @@ GROUPS = {
         "num_key_value_heads": 2,
         "use_gate": True,
     },
-}
-SINGLE = {
-    "dot": (keras.layers.Attention, {}),
-    "dot, scaled": (keras.layers.Attention, {"use_scale": True}),
-    "concat": (keras.layers.Attention, {"score_mode": "concat"}),
-    "concat, scaled": (keras.layers.Attention, {"score_mode": "concat", "use_scale": True}),
-    "additive": (keras.layers.AdditiveAttention, {"dropout": 0.1}),
-    "additive, no scale": (keras.layers.AdditiveAttention, {"use_scale": False}),
 }
 
 
@@ -113,38 +104,6 @@ def test_from_keras_keeps_regularizers_and_dtypes():
     assert to_keras(ours).get_config() == theirs.get_config()
 
 
-def single(name):
-    cls, options = SINGLE[name]
-    layer = cls(**options)
-    layer([tokens(B, T, DQ), tokens(B, S, DV), tokens(B, S, DQ)])
-    for variable in randomized(layer).weights:
-        variable.assign(abs(numpy(variable)))  # a scale below 0 is refused
-    return layer
-
-
-@pytest.mark.parametrize("name", SINGLE)
-def test_from_keras_of_single_heads_computes_the_same_and_goes_back(name):
-    theirs = single(name)
-    ours = from_keras(theirs)
-    query, value, key = tokens(B, T, DQ), tokens(B, S, DV, seed=2), tokens(B, S, DQ, seed=3)
-    call = {"return_attention_scores": True}
-    wanted = theirs([query, value, key], mask=[None, REAL], **call)
-    close_both(ours(query=query, value=value, key=key, value_mask=REAL, **call), wanted)
-    back = to_keras(ours)
-    close(back([query, value, key]), theirs([query, value, key]))
-    same_weights(from_keras(back), ours)
-    if name in ("dot, scaled", "concat, scaled", "additive"):  # Keras has that very layer
-        assert type(back) is type(theirs)
-        same_weights(back, theirs)
-
-
-def test_to_keras_of_the_scaled_dot_product_computes_the_same():
-    ours = tfattn.DotProductAttention()
-    query, value, key = tokens(B, T, DQ), tokens(B, S, DV, seed=2), tokens(B, S, DQ, seed=3)
-    wanted = ours(query=query, value=value, key=key)
-    close(to_keras(ours)([query, value, key]), wanted)
-
-
 def made(layer, width=DQ):
     layer(query=tokens(B, T, width), value=tokens(B, S, width, seed=2))
     return randomized(layer)
@@ -159,9 +118,6 @@ def made(layer, width=DQ):
         ("value_dim", tfattn.MultiHeadAttention(2, 3, value_dim=5, num_key_value_heads=1)),
         ("output_shape", tfattn.MultiHeadAttention(2, 3, output_shape=5, num_key_value_heads=1)),
         ("normalizer", tfattn.MultiHeadAttention(2, 3, normalizer=tfattn.AttentionSinks())),
-        ("score", tfattn.Attention(tfattn.BilinearScore())),
-        ("query_kernel, key_kernel", tfattn.AdditiveAttention(units=DQ)),
-        ("query_kernel, key_kernel", tfattn.AdditiveAttention(units=3)),
     ],
 )
 def test_to_keras_names_what_keras_has_not(name, layer):
@@ -170,10 +126,6 @@ def test_to_keras_names_what_keras_has_not(name, layer):
 
 
 def test_from_keras_and_to_keras_refuse_other_layers_and_unbuilt_ones():
-    theirs = single("dot, scaled")
-    theirs.scale.assign(-0.5)
-    with pytest.raises(ValueError, match="from_keras: `scale` must be a positive"):
-        from_keras(theirs)
     for convert in (from_keras, to_keras):
         with pytest.raises(ValueError, match=f"{convert.__name__}: `layer` must be one of"):
             convert(keras.layers.Dense(3))

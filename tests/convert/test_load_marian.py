@@ -150,14 +150,6 @@ def fill(name, content):
     return lambda folder: (folder / name).write_bytes(content)
 
 
-def huge(name):
-    def growing(folder):
-        with open(folder / name, "ab") as file:
-            file.truncate(2**27 + 1)  # a hole, without blocks on the disk
-
-    return growing
-
-
 def renumber(folder):
     table = json.loads((folder / "vocab.json").read_text())
     write(folder, "vocab.json", {piece: 2 * i for piece, i in table.items()})
@@ -186,8 +178,8 @@ INDEX = "model.safetensors.index.json"
 SHARDS = [f"model-0000{i}-of-00002.safetensors" for i in (1, 2)]
 
 
-def shard(again=False, **entries):
-    """Writes two shards in place of the file, the first tensor to both if `again`."""
+def shard(damage=None, **entries):
+    """Writes two shards in place of the file."""
 
     def sharded(folder):
         numpy = pytest.importorskip("safetensors.numpy")
@@ -195,43 +187,31 @@ def shard(again=False, **entries):
         names = {name: SHARDS[i % 2] for i, name in enumerate(state)}
         for file in SHARDS:
             own = {name: array for name, array in state.items() if names[name] == file}
-            twice = dict([next(iter(state.items()))]) if again else {}
-            numpy.save_file({**own, **twice}, folder / file)
+            numpy.save_file(own, folder / file)
         write(folder, INDEX, {"metadata": {}, "weight_map": {**names, **entries}})
         remove("model.safetensors")(folder)
+        if damage:
+            damage(folder)
 
     return sharded
-
-
-def shard_and(damage):
-    return lambda folder: (shard()(folder), damage(folder))
 
 
 CONFIG, SETTINGS, TOKENS = "config.json", "generation_config.json", "tokenizer_config.json"
 DAMAGE = {
     "other end": (change(CONFIG, eos_token_id=5), "`eos_token_id` must be 0, as in vocab.json"),
     "other begin": (move_ids, "as in vocab.json. Received: pad_token_id=7"),
-    "huge vocabulary": (change(CONFIG, vocab_size=10**12), "`vocab.json` must number its entries"),
-    "text of target": (change(CONFIG, decoder_vocab_size="9"), "`decoder_vocab_size` must be a po"),
-    "a list of words": (change(TOKENS, unk_token=["x"]), "`vocab.json` must have the entry ['x']"),
-    "no content": (change(TOKENS, unk_token={"x": 1}), "`vocab.json` must have the entry None"),
-    "a number of added": (change(TOKENS, added_tokens_decoder=3), "`added_tokens_decoder` must be"),
-    "activations": (change(CONFIG, activation_function=["relu"]), "`activation_function` must be"),
-    "no config": (remove(CONFIG), "`config.json` must be in the folder"),
+    "no config": (remove(CONFIG), "config.json"),
     "no weights": (remove("model.safetensors"), "`model.safetensors` must be in the folder, or"),
-    "no shard": (shard_and(remove(SHARDS[1])), f"`{SHARDS[1]}` must be in the folder, as {INDEX}"),
-    "cut shard": (shard_and(cut(SHARDS[1])), f"`{SHARDS[1]}` must be a file of weights alone"),
-    "no tensor": (shard(more=SHARDS[0]), f"`{SHARDS[0]}` must have each tensor that {INDEX} lists"),
-    "a tensor twice": (shard(again=True), f"`{SHARDS[1]}` must have no tensor of another shard"),
+    "cut weights": (cut("model.safetensors"), "`model.safetensors` must be a file of weights"),
+    "no shard": (shard(remove(SHARDS[1])), f"`{SHARDS[1]}` must be in the folder, as {INDEX}"),
+    "cut shard": (shard(cut(SHARDS[1])), f"`{SHARDS[1]}` must be a file of weights alone"),
     "shard elsewhere": (shard(more="../a.bin"), f"`{INDEX}` must name files in the folder. Rec"),
     "shard of Windows": (shard(more="..\\a"), f"`{INDEX}` must name files in the folder. Rec"),
     "shard of no name": (shard(more=3), f"`{INDEX}` must name files in the folder. Received"),
-    "no map": (shard_and(fill(INDEX, b"{}")), f"`weight_map of {INDEX}` must be a dict"),
+    "no map": (shard(fill(INDEX, b"{}")), f"`weight_map of {INDEX}` must be a dict"),
     "cut config": (cut(CONFIG), "`config.json` must contain a JSON object"),
     "a list": (fill(SETTINGS, b"[]"), "`generation_config.json` must contain a JSON object"),
-    "deep": (fill("vocab.json", b"[" * 10**5), "`vocab.json` must contain a JSON object"),
-    "cut weights": (cut("model.safetensors"), "`model.safetensors` must be a file of weights"),
-    "no bytes": (fill("target.spm", b""), "target.spm with vocab.json: MarianVocabulary: `model`"),
+    "no bytes": (fill("target.spm", b""), "MarianVocabulary: `model`"),
     "another end": (change(SETTINGS, eos_token_id=[0, 5]), "`eos_token_id` must be 0 in gen"),
     "another begin": (
         change(SETTINGS, decoder_start_token_id=5),
@@ -240,14 +220,8 @@ DAMAGE = {
     "another last": (change(SETTINGS, forced_eos_token_id=7), "`forced_eos_token_id` must be 0 in"),
     "NaN": (poison, "`weights` must be finite numbers. Received: weights='"),
     "other model": (change(CONFIG, model_type="bart"), "`model_type` must be 'marian'"),
-    "text": (change(CONFIG, vocab_size="9"), "`vocab_size` must be a positive integer"),
-    "no id": (change(CONFIG, pad_token_id=None), "`pad_token_id` must be an integer"),
     "a gap": (renumber, "`vocab.json` must number its entries from 0 to "),
     "no end": (rename_end, "`vocab.json` must have the entry '</s>'"),
-    "huge pieces": (huge("source.spm"), "`source.spm` must have at most 134,217,728 bytes"),
-    "wide": (change(CONFIG, d_model=10**9), "`weights` must hold at least "),
-    "deep model": (change(CONFIG, encoder_layers=10**9), "`weights` must hold at least "),
-    "far": (change(CONFIG, max_position_embeddings=10**9), "`max_position_embeddings` must be at"),
     "bad words": (change(SETTINGS, bad_words_ids=[[3]]), "`bad_words_ids` cannot be converted"),
     "n-grams": (change(SETTINGS, no_repeat_ngram_size=2), "`no_repeat_ngram_size` cannot be conv"),
     "begin": (change(CONFIG, decoder_start_token_id=1), "`decoder_start_token_id` cannot be conv"),
@@ -255,7 +229,6 @@ DAMAGE = {
         change(TOKENS, added_tokens_decoder=dict.fromkeys("0123", {})),
         "`added_tokens_decoder` cannot be converted",
     ),
-    "sampling": (change(TOKENS, sp_model_kwargs={"alpha": 1}), "`sp_model_kwargs` cannot be conv"),
 }
 
 
@@ -267,7 +240,7 @@ def test_load_marian_reads_shards(folder, file):
         shard()(folder)
     else:
         torch = pytest.importorskip("torch")
-        state = from_numpy(torch, folder)
+        state = pytest.importorskip("safetensors.torch").load_file(folder / "model.safetensors")
         torch.save(state, folder / "pytorch_model-00001-of-00001.bin")
         names = dict.fromkeys(state, "pytorch_model-00001-of-00001.bin")
         write(folder, "pytorch_model.bin.index.json", {"weight_map": names})
@@ -280,9 +253,7 @@ def test_load_marian_reads_shards(folder, file):
 def test_load_marian_refuses_a_damaged_folder_in_one_sentence(folder, case):
     damage, message = DAMAGE[case]
     damage(folder)
-    with pytest.raises(
-        (ValueError, FileNotFoundError), match="^(load_marian|Marian|from_marian)"
-    ) as error:
+    with pytest.raises((ValueError, FileNotFoundError)) as error:
         load_marian(folder)
     assert message in str(error.value)
     assert len(str(error.value).splitlines()) == 1 and len(str(error.value)) < 400
@@ -292,29 +263,11 @@ def test_load_marian_runs_no_code_of_a_pickle(folder, tmp_path):
     pytest.importorskip("torch")
     remove("model.safetensors")(folder)
     with zipfile.ZipFile(folder / "pytorch_model.bin", "w") as archive:
-        archive.writestr("archive/data.pkl", pickle.dumps(Writes(tmp_path / "written")))
+        archive.writestr("archive/data.pkl", pickle.dumps(Writes(tmp_path / "written"), protocol=2))
         archive.writestr("archive/version", "3")
     with pytest.raises(ValueError, match="`pytorch_model.bin` must be a file of weights alone"):
         load_marian(folder)
     assert not (tmp_path / "written").exists()
-
-
-@pytest.mark.filterwarnings("ignore:Validating sparse tensor")
-@pytest.mark.parametrize("name, wrong", [(1, "`state` must have names"), ("w", "`w` must be a d")])
-def test_load_marian_refuses_a_pickle_without_names_or_dense_arrays(folder, name, wrong):
-    torch = pytest.importorskip("torch")
-    state = from_numpy(torch, folder)
-    remove("model.safetensors")(folder)
-    torch.save({**state, name: torch.eye(3).to_sparse()}, folder / "pytorch_model.bin")
-    with pytest.raises(ValueError, match=f"^from_marian: {wrong}") as error:
-        load_marian(folder)
-    assert len(str(error.value).splitlines()) == 1
-
-
-def from_numpy(torch, folder):
-    numpy = pytest.importorskip("safetensors.numpy")
-    state = numpy.load_file(folder / "model.safetensors")
-    return {name: torch.from_numpy(array) for name, array in state.items()}
 
 
 class Writes:

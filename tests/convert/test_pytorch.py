@@ -177,7 +177,7 @@ def test_to_torch_of_a_layer_in_bfloat16_is_read_by_pytorch():
 def test_from_torch_hints_at_the_names_of_a_wrapped_module():
     for prefix in ("module.", "_orig_mod.", "module._orig_mod."):
         state = {f"{prefix}{name}": x for name, x in attention("plain").state_dict().items()}
-        said = "^from_torch: `state` must be the state of the module itself: DataParallel and torch"
+        said = "^from_torch: `state` must be the state of the module itself, such as model.module"
         with pytest.raises(ValueError, match=f"{said}.* Received: state='{prefix}in_proj_weight'"):
             from_torch(state, num_heads=H)
 

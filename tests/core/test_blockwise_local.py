@@ -17,6 +17,7 @@ from tfattn import attend, masks
 from tfattn.core import scores as score_functions
 from tfattn.core.engine import sizes
 from tfattn.core.engine.tensorflow import block_scores
+from tfattn.core.engine.tensorflow.differentiation import BlockwiseCall
 from tfattn.core.engine.tensorflow.local import LocalPasses
 
 pytestmark = pytest.mark.tensorflow
@@ -61,7 +62,8 @@ MASKS |= {"beyond": Beyond(), "of the square": OfTheSquare()}
 
 
 def local_of(mask, query, key, block=None):
-    return LocalPasses.of(query, key, block_scores.Product(True), mask, block=block)
+    call = BlockwiseCall(query=query, key=key, value=key, mask=mask, block=block)
+    return LocalPasses.of(call, block_scores.Product(True))
 
 
 def run_of(monkeypatch, most_scores):

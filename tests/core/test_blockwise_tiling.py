@@ -220,13 +220,11 @@ def test_blocks_hidden_by_mask_are_not_computed():
     assert blocks(masks.padding([11])) == 16
     assert blocks(masks.padding([20]) & masks.causal()) == 1 + 2 + 6 * 3
     assert blocks(masks.prefix(8) | masks.causal()) == 36
-    assert blocks(~masks.causal()) == 36
     assert blocks(masks.causal(), queries=16) == 7 + 8
     positions = np.arange(64)
     assert blocks(masks.explicit(positions[None, None] < 11)) == 16
     assert blocks(masks.explicit(positions[None] >= 53) & masks.causal()) == 1 + 2
     assert blocks(masks.explicit(positions[None, None] < 0)) == 0
-    assert blocks(~masks.explicit(positions[None, None] < 11)) == 8 * 7
     assert blocks(masks.chunks(16)) == 4 * 4
     assert blocks(masks.chunks(16) & masks.causal()) == 4 * 3
     assert blocks(masks.segments(positions[None] // 16) & masks.causal()) == 4 * 3
@@ -235,24 +233,10 @@ def test_blocks_hidden_by_mask_are_not_computed():
     assert blocks((masks.window(8) | masks.prefix(8)) & masks.causal()) == 15 + 6
 
 
-def test_additive_block_is_cut_for_cores_of_process(monkeypatch):
-    monkeypatch.setattr("os.sched_getaffinity", lambda process: {0, 5, 6}, raising=False)
-    monkeypatch.setattr("os.cpu_count", lambda: 64)
-    rows = []
-
-    def compiled(sigmoid, left, right, weight):
-        rows.append(left.shape[1])
-        return tf.zeros((1, left.shape[1], right.shape[1]))
-
-    monkeypatch.setattr(additive, "_compiled_scores", compiled)
-    scores = additive._scores_by_strips(None, tf.zeros((1, 60, 2)), tf.zeros((1, 5, 2)), None)
-    assert rows == [20] * 3 and scores.shape == (1, 60, 5)
-
-
 def test_additive_strip_has_eight_queries_or_all():
     for parts in ([8] * 8, [8, 9, 8, 9, 8, 9, 9], [8, 8], [15], [3]):
         x = tf.range(sum(parts))[None]
-        strips = additive._strips(x, 8)
+        strips = additive._strips(x)
         assert [strip.shape[1] for strip in strips] == parts
         np.testing.assert_array_equal(tf.concat(strips, 1), x)
 
@@ -260,36 +244,27 @@ def test_additive_strip_has_eight_queries_or_all():
 @pytest.mark.slow
 @pytest.mark.parametrize("heads, size", [(1, 1.0), (2, 60.0)], ids=["exponentials", "sigmoid"])
 def test_additive_gradient_in_strips_adds_up_to_the_whole(size, heads, monkeypatch):
-    kernels = {name: getattr(additive, f"_compiled_{name}_vjp") for name in ("operand", "weight")}
-    rows = {name: [] for name in kernels}
+    rows, kernel = [], additive._strip_vjp
 
-    def counted(name):
-        def kernel(sigmoid, left, *rest):
-            rows[name].append(left.shape[1])
-            return kernels[name](sigmoid, left, *rest)
+    def counted(exponentials, left, *rest):
+        assert exponentials == (size == 1.0)
+        rows.append(left.shape[1])
+        return kernel(exponentials, left, *rest)
 
-        return kernel
-
-    for name in kernels:
-        monkeypatch.setattr(additive, f"_compiled_{name}_vjp", counted(name))
+    monkeypatch.setattr(additive, "_strip_vjp", counted)
     draw = np.random.default_rng(5).normal
     left, right, weight, gradient = (
         tf.constant(draw(size=shape), tf.float32)
         for shape in ((2, 61, 3), (2, 7, 3), (heads, 3), (2, 61, 7))
     )
     left = left * size  # at 60 times beyond what has an exponential, and so in the other branch
-    of_left, of_right, of_weight = additive._with_sigmoid(
-        additive._vjp_by_strips, left, right, weight, gradient
-    )
-    assert (
-        len(rows["operand"]) == 7
-        and sum(rows["operand"]) == 61
-        and rows["weight"] == rows["operand"]
-    )
+    weight = tf.repeat(weight, 2 // heads, axis=0)  # (N, U)
+    of_left, of_right, of_weight = additive._choose(additive._vjp, left, right, weight, gradient)
+    assert len(rows) == 7 and sum(rows) == 61
     with tf.GradientTape() as tape:
         tape.watch([left, right, weight])
-        each = tf.repeat(weight, 2 // heads, axis=0)[:, None, None]  # (N, 1, 1, U)
-        scores = tf.reduce_sum(each * tf.tanh(left[:, :, None] + right[:, None]), -1)
+        hidden = tf.tanh(left[:, :, None] + right[:, None])
+        scores = tf.reduce_sum(weight[:, None, None] * hidden, -1)
     expected = tape.gradient(scores, [left, right, weight], gradient)
     for found, wanted in zip((of_left, of_right, of_weight), expected, strict=True):
         np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)

@@ -116,7 +116,6 @@ def test_visible_keys_of_run_time_sizes_equal_static_ones():
 def test_visible_keys_skip_all_that_can_be_skipped():
     for mask, counts in (
         (masks.causal(), (28, 28, 8)),
-        (~masks.causal(), (28, 28, 8)),
         (masks.window(5), (42, 0, 22)),
         # documents that are packed in order skip each other
         (masks.segments(np.repeat(np.arange(4), 16)[None]), (64 - 16, 16, 0)),

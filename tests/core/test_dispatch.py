@@ -301,8 +301,12 @@ def test_transformer_by_default_trains_with_causal_skip(monkeypatch):
     # The square of the self-attention, and that of the attention over the memory, which has no
     # mask.
     causal, open_ = sorted(set(blocks), key=lambda tiling: -tiling.keys)
-    assert blocks.count(open_) == open_.steps * open_.query_blocks * open_.key_blocks
-    assert 0 < blocks.count(causal) < 0.8 * causal.steps * causal.query_blocks * causal.key_blocks
+    of_open, of_causal = (
+        2 * tiling.steps * tiling.query_blocks * tiling.key_blocks  # forward and backward
+        for tiling in (open_, causal)
+    )
+    assert blocks.count(open_) == of_open
+    assert 0 < blocks.count(causal) < 0.8 * of_causal
 
 
 class OverOnes(keras.layers.Layer):

@@ -12,8 +12,8 @@ import tensorflow as tf
 import tfattn
 from tests.helpers.tensors import numpy
 from tfattn import masks
-from tfattn._factors import LogitFactors
 from tfattn._gradients import custom_gradient
+from tfattn._shared import LogitFactors
 from tfattn.training import streamed
 
 pytestmark = pytest.mark.tensorflow

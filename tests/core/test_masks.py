@@ -34,6 +34,8 @@ def spread(mask, queries=T, keys=S):
 PACKED = np.array([[0, 0, 1, 1, 2], [3, 3, 3, 3, 4]])
 PACKED_KEYS = np.array([[0, 0, 0, 1, 1, 1, 2], [2, 3, 3, 3, 3, 4, 4]])
 
+BY_HEAD = np.random.default_rng(0).random((1, H, T, S)) < 0.5
+
 RULES = {
     "padding": (masks.padding(np.array([3, 0])), reference.padding([3, 0], S)),
     "padding of each query": (
@@ -55,25 +57,7 @@ RULES = {
     ),
     "explicit": (masks.explicit(np.tri(T, S, dtype=bool)), np.tri(T, S, dtype=bool)),
     "chunks": (masks.chunks(3), reference.chunks(3, T, S)),
-    "per head": (
-        masks.per_head([masks.window(2), masks.padding([3, 6]) | masks.prefix(1)], heads=[2, 1]),
-        reference.per_head(
-            [reference.window(2, T, S)] * 2
-            + [reference.padding([3, 6], S) | reference.padding([1, 1], S)],
-            (B, T, S),
-        ),
-    ),
-    "blocks per head": (
-        masks.per_head([masks.window(2), masks.chunks(2), np.eye(T, S, dtype=bool)]),
-        reference.per_head(
-            [
-                reference.window(2, T, S),
-                reference.chunks(2, T, S),
-                np.eye(T, S, dtype=bool),
-            ],
-            (B, T, S),
-        ),
-    ),
+    "explicit by head": (masks.explicit(BY_HEAD), BY_HEAD),
 }
 
 
@@ -118,7 +102,6 @@ def test_mask_repr_reads_like_its_code():
         (~two & (masks.prefix(2) | two), "~({0}) & (masks.prefix(2) | {0})"),
         (~~masks.causal() | masks.padding([3, 0]), "~~masks.causal() | masks.padding([3, 0])"),
         (masks.chunks(3) | masks.prefix(3), "masks.chunks(3) | masks.prefix(3)"),
-        (masks.per_head([two, ~two], heads=[1, 2]), "masks.per_head([{0}, ~({0})], heads=[1, 2])"),
         (biases.alibi(2) + biases.explicit([[0.5]]), "biases.alibi(2) + biases.explicit([[0.5]])"),
         (tfattn.scalings.linear(2.0), "scalings.linear(2.0)"),
     ):
@@ -189,8 +172,7 @@ EXACT = {
     & ~(masks.padding([2, 1]) | ~masks.prefix(4)),
     "not lengths, and chunks": masks.chunks(3) & ~Lengths(),
     "not one of two": ~(masks.padding([2, 1]) | Lengths()),
-    "per head, and lengths": masks.per_head([masks.window(2), ~Lengths()], [1, 2]) & Lengths(),
-    "per head": masks.per_head([masks.window(2), masks.chunks(2), masks.prefix(2)]),
+    "lengths, and neighbors": (masks.window(2) | ~Lengths()) & Lengths(),
 }
 
 
@@ -374,35 +356,6 @@ def test_mask_of_ones_own_reads_its_attributes_in_any_graph(path):
     np.testing.assert_allclose(found, attend(x, x, mask=masks.window(2)), rtol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("make", "shape", "message"),
-    [
-        (
-            lambda: masks.per_head([masks.causal()] * 3),
-            (B, 2, T, S),
-            "have as many heads as the scores, 2",
-        ),
-        (
-            lambda: masks.per_head([masks.causal()] * 3),
-            (B, T, S),
-            "have as many heads as the scores, none",
-        ),
-        (
-            lambda: masks.per_head([np.ones((1, 1, T, S), bool)] * 3),
-            (B, 3, T, S),
-            r"have shape \(T, S\) or \(B, T, S\)",
-        ),
-    ],
-)
-def test_mask_that_does_not_fit_the_scores_is_refused(make, shape, message):
-    with pytest.raises(ValueError, match="layer: `attention_mask` must " + message):
-        make().check("layer", "attention_mask", shape)
-
-
-def test_mask_of_sizes_known_when_run_fits_any_heads():
-    masks.per_head([masks.causal(), np.ones((T, S), bool)]).check("layer", "mask", (B, 2, T, S))
-
-
 def test_mask_with_an_offset_sees_what_it_sees_in_the_square():
     for mask in (
         masks.causal(),
@@ -435,8 +388,6 @@ def test_grid_positions_begin_at_the_offset():
     ("make", "message"),
     [
         (lambda: masks.explicit(np.zeros((T, S), "float32")), "goes into `bias`"),
-        (lambda: masks.per_head([masks.causal()], [1, 2]), "`heads` must hold a number for each"),
-        (lambda: masks.per_head([masks.causal()], [0]), "`heads` must be a positive integer"),
     ],
 )
 def test_mask_with_invalid_arguments_is_refused(make, message):

@@ -10,7 +10,7 @@ from keras import ops
 
 import tfattn
 from tests import reference
-from tests.helpers.paths import PATHS, blocks_of
+from tests.helpers.paths import blocks_of
 from tests.helpers.tensors import (
     FLOAT64,
     FLOATS,
@@ -200,71 +200,6 @@ def test_sparsemax_of_keras_still_does_not_sum_to_one():
 # Sinks.
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("path", PATHS)
-def test_sinks_equal_oracle_in_outputs_and_gradients(path):
-    rng = np.random.default_rng(5)
-    queries, keys = 5, 7
-    shapes = (1, 2, queries, 3), (1, 2, keys, 3), (1, 2, keys, 2), (2,)
-    arrays = [rng.normal(size=shape) for shape in shapes]
-    upstream, of_sums = rng.normal(size=(1, 2, queries, 2)), rng.normal(size=(1, 2, queries))
-    by_head = rng.random((1, 2, queries, keys)) < 0.5
-    later = ~reference.causal(queries, keys) & reference.window(3, queries, keys)
-    for seen in (None, by_head, later):  # of `later` the last query sees nothing
-
-        def oracle(query, key, value, sinks, seen=seen):
-            scores = reference.dot_product(query, key)
-            weights, sums = reference.with_sinks(scores, sinks, seen)
-            return reference.pool(weights, value), sums
-
-        def total(*arrays, oracle=oracle):
-            output, sums = oracle(*arrays)
-            return (output * upstream).sum() + (sums * of_sums).sum()
-
-        def ours(query, key, value, sinks, seen=seen):
-            pooled = attend(query, value, key=key, mask=seen, path=path, return_log_sum_exp=True)
-            return normalizers.add_sinks(*pooled, sinks)
-
-        tensors = [as_tensor(x, FLOATS[-1]) for x in arrays]
-        with blocks_of((2, 3)):
-            outputs, gradients = both_ways(ours, tensors, (upstream, of_sums))
-        wanted = [*oracle(*arrays), *reference.slopes(total, *arrays)]
-        tolerance = 1e-6 if FLOATS[-1] == "float64" else 1e-4
-        for one, other in zip([*outputs, *gradients], wanted, strict=True):
-            np.testing.assert_allclose(numpy(one), other, tolerance, tolerance)
-    hidden = ~seen.any(-1)
-    assert hidden.any() and np.all(numpy(outputs[0])[:, :, hidden] == 0)
-    empty = np.broadcast_to(arrays[3][:, None], (1, 2, queries))[..., hidden]
-    np.testing.assert_allclose(numpy(outputs[1])[..., hidden], empty)
-
-
-@pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("sinks", [-np.inf, [-np.inf, 0.5]], ids=["all", "one head"])
-def test_sinks_of_minus_infinity_are_none_also_for_an_empty_row(path, sinks):
-    rng = np.random.default_rng(5)
-    arrays = [rng.normal(size=shape) for shape in ((1, 2, 3, 5), (1, 2, 7, 5), (1, 2, 7, 3))]
-    bias = np.where(rng.random((3, 7)) < 0.5, 0.0, -np.inf)
-    bias[1] = -np.inf
-    weights, expected = reference.with_sinks(
-        reference.dot_product(arrays[0], arrays[1]), np.broadcast_to(sinks, 2), bias == 0
-    )
-
-    def total(query, key, value, sink):
-        pooled = attend(query, value, key=key, bias=bias, path=path, return_log_sum_exp=True)
-        output, sums = normalizers.add_sinks(*pooled, sink)
-        finite = ops.where(ops.isfinite(sums), sums, 0.0)
-        return ops.sum(output**2) + ops.sum(finite), (output, sums)
-
-    operands = [as_tensor(x, FLOATS[-1]) for x in (*arrays, sinks)]
-    (_, (output, sums)), gradients = both_ways(total, operands, has_aux=True)
-    tolerance = EPSILON["float32"]
-    expected_output = reference.pool(weights, arrays[2])
-    np.testing.assert_allclose(numpy(output), expected_output, tolerance, tolerance)
-    np.testing.assert_allclose(numpy(sums), expected, tolerance, tolerance)
-    for gradient in gradients:
-        assert np.isfinite(numpy(gradient)).all()
-
-
 @pytest.mark.parametrize(
     "normalizer", [tfattn.Sparsemax(), tfattn.TopKSoftmax(2), tfattn.AttentionSinks()]
 )
@@ -355,11 +290,3 @@ def test_normalizer_base_is_the_softmax():
     tokens = np.random.default_rng(1).normal(size=(B, S, 6)).astype("float32")
     layer, plain = tfattn.Attention(normalizer=tfattn.Normalizer()), tfattn.Attention()
     np.testing.assert_array_equal(layer(tokens, tokens), plain(tokens, tokens))
-
-
-@needs_float64
-def test_sinks_of_a_python_number_keep_its_digits():
-    output, sums = ops.ones((1, 1, 1), "float64"), ops.zeros((1, 1), "float64")
-    for sinks in (0.3, [0.3]):
-        found, _ = normalizers.add_sinks(output, sums, sinks)
-        assert abs(float(found[0, 0, 0]) - 1 / (1 + np.exp(0.3))) < 1e-15

@@ -198,30 +198,6 @@ def test_path_scope_of_export_is_one_path_by_format(format, wanted, monkeypatch)
                 model.export("file", "onnx")
 
 
-@pytest.mark.parametrize(
-    "backend, raised, error, said",
-    [
-        ("torch", AttributeError("'tuple' has no 'shape'"), ValueError, "on PyTorch; for others"),
-        ("torch", RuntimeError("in the tracer"), ValueError, r"RuntimeError: in the tracer\)$"),
-        ("torch", ValueError("end with '.pt2'"), ValueError, "^end with '.pt2'$"),
-        ("torch", TypeError("an argument"), TypeError, "^an argument$"),
-        ("jax", AttributeError("'tuple' has no 'shape'"), AttributeError, "^'tuple' has no"),
-    ],
-)
-def test_export_that_pytorch_lacks_is_refused_in_one_sentence(
-    backend, raised, error, said, monkeypatch
-):
-    def failing(*_, **__):
-        raise raised
-
-    monkeypatch.setattr(keras.Model, "export", failing)
-    model = tfattn.CausalLM(13, num_layers=1, width=6, num_heads=2, hidden_dim=5)
-    monkeypatch.setattr(keras.backend, "backend", lambda: backend)
-    with pytest.raises(error, match=said) as found:
-        model.export("file")
-    assert found.value is raised or found.value.__cause__ is raised
-
-
 def test_export_of_model_with_own_call_is_that_of_keras(monkeypatch):
     class Both(tfattn.CausalLM):
         def call(self, inputs):

@@ -35,14 +35,7 @@ def test_ranges_of_two_are_their_overlap_hull_or_longer(end):
         assert len(longer) == max(len(keys(first)), len(keys(second)))
 
 
-@each
-def test_ranges_complement_is_the_least_range_around_the_others(end):
-    for taken in EVERY:
-        found = ranges.complement(tuple(map(end, taken)), S)
-        assert keys(found) == around(set(range(S)) - keys(taken))
-
-
 def test_ranges_of_ints_are_ints():
     pairs = (ranges.overlap, ranges.hull, ranges.longer)
-    results = [*(of((0, 2), (1, 3)) for of in pairs), ranges.complement((0, 2), 3)]
+    results = [of((0, 2), (1, 3)) for of in pairs]
     assert all(type(x) is int for result in results for x in result)

@@ -25,7 +25,7 @@ from tests.helpers.blockwise import (
 )
 from tests.helpers.processes import printed
 from tests.helpers.tensors import BACKEND, as_tensor, numpy
-from tfattn import attend, biases, masks
+from tfattn import attend, masks
 from tfattn.core import scores as score_functions
 from tfattn.core.engine import devices, dispatch, fused, scan
 
@@ -284,24 +284,6 @@ def test_torch_kernel_equals_dense(heads, groups, queries, keys, rule, score, ta
     )
     assert taken == [1]
     assert_close(here, there)
-
-
-@needs_torch
-@pytest.mark.parametrize("groups", [H, 2])
-def test_torch_kernel_with_alibi_equals_dense(groups, taken):
-    *operands, upstream = operands_of((B, H, groups, S, S), (6, 6))
-
-    def run(path):
-        def output(query, key, value):
-            return attend(
-                query, value, key=key, mask=masks.causal(), bias=biases.alibi(H), path=path
-            )
-
-        output, gradients = tensors.both_ways(output, operands, upstream)
-        return output, *gradients
-
-    assert_close(run("streamed"), run("dense"))
-    assert taken == [1]
 
 
 @needs_torch

@@ -203,10 +203,6 @@ def test_array_batches_count_epochs_of_keras_but_no_inspected_batch(monkeypatch)
         for place, wanted in enumerate(epoch):
             keras.tree.map_structure(np.testing.assert_array_equal, again[place], wanted)
         again.on_epoch_end()
-    said = "`index` must be at least 0 and below the number of batches, 8. Received: index="
-    for place in (8, -1):
-        with pytest.raises(IndexError, match=said):
-            again[place]
 
 
 @pytest.mark.slow
@@ -220,10 +216,10 @@ def test_batches_iterator_outlives_its_dataset_and_counter():
 def test_epoch_counter_starts_at_a_given_epoch():
     unbroken = by_tokens(PAIRS, shuffle_seed=7)
     epochs = [companies(arrays(unbroken)) for _ in range(4)]
-    resumed = by_tokens(PAIRS, shuffle_seed=7, epoch_counter=EpochCounter(2))
-    assert [companies(arrays(resumed)) for _ in range(2)] == epochs[2:]
     counter = EpochCounter()
     told = by_tokens(PAIRS, shuffle_seed=7, epoch_counter=counter)
+    counter.on_epoch_begin(2)
+    assert [companies(arrays(told)) for _ in range(2)] == epochs[2:]
     for epoch in (2, 0, 0, 1):  # by `fit`
         next(iter(told))  # whoever looks into it changes nothing
         counter.on_epoch_begin(epoch)

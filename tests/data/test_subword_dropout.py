@@ -156,7 +156,9 @@ def test_subword_dropout_in_batches_draws_each_epoch_anew_within_the_budget():
     assert len({*rows(epochs[0])} & {*rows(epochs[1])}) < 0.2 * len(PAIRS)
     # An epoch is a function of the seed and its number.
     keras.utils.set_random_seed(99)
-    resumed = by_tokens(shuffle_seed=5, epoch_counter=EpochCounter(1))
+    counter = EpochCounter()
+    counter.on_epoch_begin(1)
+    resumed = by_tokens(shuffle_seed=5, epoch_counter=counter)
     for wanted in epochs[1:]:
         keras.tree.map_structure(np.testing.assert_array_equal, arrays(resumed), wanted)
     assert rows(arrays(by_tokens(shuffle_seed=6))) != rows(epochs[0])

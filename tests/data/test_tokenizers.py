@@ -98,7 +98,6 @@ def test_tokenizer_function_splits_and_its_join_puts_together():
 def test_tokenizer_that_is_invalid_is_refused(make):
     for wrong, said in (
         (Characters, "be a function from a sentence to its words"),
-        (lambda sentence, language: [], "take a sentence"),
         (lambda sentence: sentence, "return a list of strings"),
         (lambda sentence: [1], "return a list of strings"),
     ):
@@ -190,16 +189,6 @@ def test_vocabulary_of_sentences_with_spaces_is_made():
         assert not any(words.unknown_id in words.encode(sentence) for sentence in sentences)
 
 
-def test_subwords_refuse_a_sentence_of_one_unknown_piece():
-    words = SubwordVocabulary.from_sentences(["a cat sleeps .", "das haus ist rot ."], 60)
-    for new in ("我喜欢鱼", "我喜欢巧克力 .", THAI):
-        with pytest.raises(
-            ValueError, match="encode: `sentence` must have letters of the vocabulary"
-        ):
-            words.encode(new)
-    assert 1 in words.encode("a 我喜欢鱼") and words.encode("谢谢")[-1] == 1
-
-
 def test_subwords_of_a_model_with_bytes_know_every_character():
     options = {"model_type": "bpe", "byte_fallback": True, "vocab_size": 4 + 256 + 12}
     model = learned_by_sentencepiece(["a low newt", "low low"], **options, **SPECIAL_IDS)
@@ -207,28 +196,6 @@ def test_subwords_of_a_model_with_bytes_know_every_character():
     ids = words.encode("low 猫 ö")
     assert words.decode(ids) == "low 猫 ö"
     assert words.decode(ids[:4]).endswith("\N{REPLACEMENT CHARACTER}")
-
-
-def test_vocabulary_refuses_a_sentence_of_one_unknown_word():
-    known = ["我", "喜欢", "猫", "a"]
-    words = Vocabulary([*known, "。"])
-    for vocabulary, new in (
-        *((Vocabulary(known), text) for text in ("我喜欢鱼", THAI, JAPANESE, "我喜欢巧克力。")),
-        # What is known beside it is no word, or the unknown one is too long to be one.
-        (words, "我喜欢巧克力 。"),
-        (words, "a 我喜欢黑色的巧克力"),
-        (words, "。 我喜欢黑色的巧克力 a"),
-    ):
-        with pytest.raises(ValueError, match=r"encode: `sentence` must have spaces .*Received: "):
-            vocabulary.encode(new)
-    assert words.encode("谢谢") == words.encode(KOREAN) == [1]
-    assert words.encode("我 喜欢 黑色巧克力") == [4, 5, 1]
-    # A long word beside a known one of its script: the text has spaces.
-    thai = Vocabulary.from_sentences(["ผม ไป โรงเรียน", "เขา ไป บ้าน"])
-    assert thai.encode("ผม ไป มหาวิทยาลัย") == [*thai.encode("ผม ไป"), 1]
-    assert Vocabulary(["彼", "は"]).encode("彼 は コミュニケーション") == [4, 5, 1]
-    for tokenizer in (str.split, Characters()):
-        assert set(Vocabulary(["a"], tokenizer).encode("我喜欢鱼")) == {1}
 
 
 # Raw text and the form of Moses.

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tfattn.data import Characters, Vocabulary, load_vocabulary
+from tfattn.data import Vocabulary
 
 ORDINARY = st.text("abcdé'.-<>", min_size=1, max_size=4)
 SENTENCE = st.lists(ORDINARY, max_size=8).map(" ".join)
@@ -56,36 +56,11 @@ def test_vocabulary_decode_stops_at_end_and_drops_padding_and_begin():
             vocabulary.decode([4, index])
 
 
-COMPOSED, DECOMPOSED = "caf\u00e9 \uff21", "cafe\u0301 \uff21"  # the last letter is full-width
-
-
-@pytest.mark.parametrize(
-    "form, same, text",
-    [("NFC", True, COMPOSED), ("NFKC", True, "caf\u00e9 A"), (None, False, DECOMPOSED)],
-)
-def test_vocabulary_with_a_normalization_reads_forms_of_unicode_as_one(tmp_path, form, same, text):
-    for tokenizer in (None, Characters()):
-        texts = [COMPOSED, DECOMPOSED]
-        options = {"tokenizer": tokenizer, "normalization": form}
-        vocabulary = Vocabulary.from_sentences(texts, **options)
-        vocabulary.save(tmp_path / "words")
-        for each in (
-            vocabulary,
-            *(load(tmp_path / "words") for load in (Vocabulary.load, load_vocabulary)),
-        ):
-            assert each.normalization == form
-            ids, others = map(each.encode, texts)
-            assert (ids == others) == same and each.decode(others) == text
-            assert each.unknown_id not in ids
-
-
 def test_vocabulary_of_words_that_are_not_ordinary_is_refused(tmp_path):
     said = "Vocabulary: `words` must hold ordinary words only"
     for word in ("<eos>", "<pad>", "<unk>", "<bos>", "", "a b", " a"):
         with pytest.raises(ValueError, match=said):
             Vocabulary(["a", word])
-    with pytest.raises(ValueError, match=f"{said}, in NFC"):
-        Vocabulary(["cafe\u0301"], normalization="NFC")
     (tmp_path / "words").write_text('{"words": ["a", "<eos>"]}', encoding="utf-8")
     with pytest.raises(ValueError, match="`words` must hold ordinary words only"):
         Vocabulary.load(tmp_path / "words")
@@ -93,6 +68,3 @@ def test_vocabulary_of_words_that_are_not_ordinary_is_refused(tmp_path):
         Vocabulary(["a", "b", "a"])
     with pytest.raises(ValueError, match="`max_size` must exceed 4"):
         Vocabulary.from_sentences(["a"], max_size=4)
-    for make in (Vocabulary, Vocabulary.from_sentences):
-        with pytest.raises(ValueError, match='`normalization` must be "NFC", "NFKC" or None'):
-            make(["a"], normalization="NFD")

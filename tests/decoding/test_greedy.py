@@ -54,7 +54,7 @@ def test_greedy_search_with_a_max_length_for_each_row_ends_each_there():
     ]
     assert written.dtype == "int32"
     message = "one for each row, with `batch_size`=5. Received: max_length"
-    for bad in ([1, 2, 3], [1, 2, 3, 0, 1], [1.0, 2.0, 3.0, 4.0, 5.0], [[1], [2, 3], 4, 5, 6]):
+    for bad in ([1, 2, 3], [1, 2, 3, 0, 1], [1.0, 2.0, 3.0, 4.0, 5.0]):
         with pytest.raises(ValueError, match=message):
             tfattn.GreedySearch()(scripted, np.ones((5, 5)), 5, max_length=bad)
 
@@ -162,8 +162,6 @@ def test_search_state_without_tensors_and_batch_size_of_a_tensor_are_fine():
                 rules.TargetPrefix([number + 3, 3]),
                 rules.ForbiddenTokens([[3, number + 4], 6]),
                 rules.MinLength(number),
-                rules.MinP(0.1 + 0.2 * number),
-                rules.TypicalP(1.0 - 0.2 * number),
             ],
         ),
         lambda number: decoding.BeamSearch(length_penalty=0.6 * number),
@@ -364,7 +362,7 @@ def test_search_of_a_model_that_trains_in_between_is_no_new_trace(tmp_path):
         model.predict(np.ones((2, 3)), verbose=0)
         model.save_weights(tmp_path / "model.weights.h5")
         model.load_weights(tmp_path / "model.weights.h5")
-    assert traces == [2] * 4
+    assert traces == [CALLS_A_TRACE] * 4
 
 
 class Trained(keras.Sequential):
@@ -439,10 +437,15 @@ def test_search_of_an_unbuilt_model_on_jax_is_refused():
         tfattn.GreedySearch()(Unbuilt().step, (), 1, 3)
 
 
-def test_compiled_layout_tells_equal_numbers_of_other_types_apart():
-    layouts = [compiling._Layout.of([as_tensor([3]), one], None)[0] for one in (True, 1, 1.0)]
-    assert len(set(layouts)) == 3
-    assert [layout.join(["array"]) for layout in layouts] == [["array", x] for x in (1, 1, 1)]
+@pytest.mark.skipif(BACKEND != "jax", reason="about JAX, to which a number is an array")
+def test_compiled_result_tells_equal_numbers_of_other_types_apart():
+    def same(step, settings, given):
+        return {"tokens": given["tokens"] + 1, "type": type(given["one"]).__name__}
+
+    for one in (True, 1, 1.0):
+        given = {"tokens": as_tensor([3]), "one": one}
+        found = compiling.compiled(same, counting, None)(given)["type"]
+        assert found == type(one).__name__
 
 
 def test_compiled_result_without_arrays_belongs_to_its_shapes():

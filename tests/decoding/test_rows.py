@@ -124,27 +124,19 @@ def test_rows_of_a_step_may_lose_their_static_shape():
 @pytest.mark.parametrize(
     "change, message",
     [
-        (
-            lambda s, n: {"x": ops.concatenate([s["x"], s["x"]], axis=1)},
-            r"keep .* here \(2, 6\) float32.*\(None, 12\)",
-        ),
-        (
-            lambda s, n: {"x": ops.cast(s["x"], "float16" if n % 2 else "int32")},
-            r"keep .* float16.*'int32'",
-        ),
         (lambda s, n: {**s, str(n): s["x"]}, "keep its structure"),
-        (lambda s, n: s if n == 1 else {"x": s["x"] + 1}, "change only in the tensors that"),
-        (lambda s, n: {**s, "n": n}, "change only in the tensors .* Received: state=2"),
+        (lambda s, n: s if n == 1 else {"x": s["x"] + 1}, "change only in tensors that"),
+        (lambda s, n: {**s, "n": n}, "change only in tensors .* Received: state={.*'n'"),
     ],
-    ids=["longer", "dtype", "structure", "constant", "number"],
+    ids=["structure", "constant", "number"],
 )
-def test_state_that_changes_its_shape_or_structure_is_refused(change, message):
+def test_state_that_changes_its_structure_or_constants_is_refused(change, message):
     def step(tokens, position, state):
         calls.append(1)
         return counting(tokens, position), change(state, len(calls))
 
     calls = []
-    with pytest.raises(ValueError, match=f"^step: `state` must {message}"):
+    with pytest.raises(ValueError, match=f"^step: `state` must .*{message}"):
         decoding.GreedySearch()(step, {"x": np.ones((2, 3), "float32")}, 2, 5)
 
 

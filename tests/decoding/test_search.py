@@ -13,7 +13,6 @@ from tests.helpers.searches import (
     eagerly,
     noting,
     tables,
-    transformer,
     trigram,
 )
 from tests.helpers.tensors import CALLS_A_TRACE, floatx, needs_compiling, numpy
@@ -27,8 +26,6 @@ RULES = [
     rules.ForbiddenTokens([0, [5, 5]]),
     rules.TargetPrefix([[5], [], [6, 4]]),
     rules.MinLength(3),
-    rules.MinP(0.1),
-    rules.TypicalP(0.9),
 ]
 SEARCHES = {
     "greedy": decoding.GreedySearch(RULES),
@@ -36,7 +33,6 @@ SEARCHES = {
     "generator": decoding.Sampling(seed=keras.random.SeedGenerator(5)),
     "beams": decoding.BeamSearch(*(5, 0.6, 2), rules=[rules.TargetPrefix([5])]),
     "pooled": decoding.PooledBeamSearch(3, rules=RULES[:3]),
-    "coverage": decoding.BeamSearch(rules=[rules.CoveragePenalty(0.2)]),
 }
 
 
@@ -60,11 +56,6 @@ def test_search_from_its_config_is_the_same_also_with_another_floatx(name):
     assert type(again) is type(search) and again.get_config() == search.get_config()
     assert repr(again.rules) == repr(search.rules)
     with floatx("float64"):
-        if name == "coverage":
-            model = transformer()
-            state = model.encode(np.array([[4, 5, 3]] * 3), max_length=8, coverage=True)
-            again(model.step, state, 3, 8, **IDS)
-            return
         table = tables(3, batch=3, size=7)
         found = again(trigram, table, 3, 8, **IDS)
     wanted = search(trigram, table, 3, 8, **IDS)

@@ -16,7 +16,7 @@ import pytest
 import tfattn
 from tests.distributed.job import EXAMPLES, launching, needs
 from tests.helpers.processes import python
-from tfattn import data, training
+from tfattn import data
 
 jobs = needs("jax", "sacrebleu")
 
@@ -158,9 +158,15 @@ def test_multi_worker_script_of_two_workers_learns_what_fit_learns_from_one():
     model = tfattn.Transformer(*map(len, words), **sizes)
     model.build(((None, None), (None, None)))
     optimizer, loss = keras.optimizers.Adam(0.002, epsilon=1e-5), tfattn.MaskedCrossentropy()
-    model.compile(optimizer, loss, metrics=[training.TokenLoss()], jit_compile=False)
-    batches = data.token_batches(pairs, *words, 512, shuffle_seed=0)
-    losses = model.fit(batches, epochs=2, shuffle=False, verbose=0).history["token_loss"]
+    model.compile(optimizer, loss, jit_compile=False)
+    batches, losses = data.token_batches(pairs, *words, 512, shuffle_seed=0), []
+    for _ in range(2):
+        found = [
+            (float(model.train_on_batch(inputs, target)), np.sum(target > 0))
+            for inputs, target in batches.as_numpy_iterator()
+        ]
+        means, counts = zip(*found, strict=True)
+        losses.append(np.average(means, weights=counts))
     np.testing.assert_allclose([float(line[3]) for line in lines], losses, rtol=1e-5)
     tokens = sum(int(np.sum(target > 0)) for _, target in batches.as_numpy_iterator())
     assert [line[-2] for line in lines] == [str(tokens)] * 2 and losses[1] < losses[0]

@@ -72,12 +72,12 @@ def trained(name, num_shards, shard):
     model.compile(
         keras.optimizers.Adam(0.01, epsilon=1e-3, use_ema=True, ema_momentum=0.9),
         tfattn.MaskedCrossentropy(0.1),
-        metrics=[training.TokenLoss(), tfattn.MaskedAccuracy(name="accuracy")],
+        metrics=[tfattn.MaskedAccuracy(name="accuracy")],
     )
     shards = data.shard_batches(Batches(of_ids=True), num_shards, shard)
     held_out = shards if name == "transformer" else None
-    once = training.AveragedWeights([training.FirstProcess([Seen()])])
-    options = {"validation_data": held_out, "callbacks": [once], "verbose": 0, "shuffle": False}
+    averaged = training.AveragedWeights([Seen()])
+    options = {"validation_data": held_out, "callbacks": [averaged], "verbose": 0, "shuffle": False}
     logs = model.fit(shards, **options).history
     return {key: values[0] for key, values in logs.items()}, model.get_weights()
 
@@ -107,22 +107,6 @@ def split_over_processes(folder):
     return {"split/trained": parts[0], "split/restored": parts[1]}
 
 
-def told(folder):
-    """What a process is told where the first one cannot go on at the end of an epoch."""
-    failing = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: 1 / 0)
-    callbacks = {
-        "callback": training.FirstProcess([failing]),
-        "backup": training.Backup(f"{folder}/split.backup/in-a-file"),
-    }
-    model, messages = dense_model(), {}
-    for name, callback in callbacks.items():
-        try:
-            model.fit(Batches(of_ids=False), verbose=0, shuffle=False, callbacks=[callback])
-        except RuntimeError as error:
-            messages[f"told/{name}"] = np.array(str(error))
-    return messages
-
-
 def main(folder, name, address=None, processes=1, process=0):
     if address:
         keras.distribution.initialize(address, processes, process)
@@ -134,7 +118,6 @@ def main(folder, name, address=None, processes=1, process=0):
     found.update({f"{name}/{i}": weight for i, weight in enumerate(weights)})
     if processes > 1 and name == "transformer":
         found.update(split_over_processes(folder))
-        found.update(told(folder))
     np.savez(f"{folder}/{processes}.{process}.npz", **found)
     if address:
         import jax

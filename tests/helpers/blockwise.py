@@ -77,11 +77,9 @@ MASKS = {
     ),
     "chunks": MaskKind(lambda: masks.causal() & masks.chunks(4)),
     "window | prefix": MaskKind(lambda: masks.window(3) | masks.prefix(2)),
-    "by head": MaskKind(  # of four heads
-        lambda lengths: masks.per_head(
-            [masks.window(3), masks.padding(lengths), masks.chunks(2)], heads=[1, 2, 1]
-        ),
-        lambda rng, b, h, t, s: [rng.integers(0, s + 1, b)],
+    "by head": MaskKind(
+        lambda array: masks.window(3) | masks.explicit(array) & masks.chunks(2),
+        lambda rng, b, h, t, s: [rng.random((1, h, t, s)) < 0.5],
     ),
     "explicit": MaskKind(masks.explicit, lambda rng, b, h, t, s: [rng.random((t, s)) < 0.5]),
     "explicit by row": MaskKind(

@@ -102,11 +102,6 @@ def leaf_of(choose: Choose, sizes: Sizes, rng) -> tuple[Any, np.ndarray]:
         ids = [arrange(rng.integers(0, 3, (rows, length))) for length in square]
         return masks.segments(*ids), reference.segments(*ids)
 
-    def per_head():
-        parts = [leaf_of(choose, sizes._replace(heads=0), rng) for _ in range(sizes.heads)]
-        seen = reference.per_head([seen for _, seen in parts], (batch, *square))
-        return masks.per_head([mask for mask, _ in parts]), seen
-
     def explicit(*shape):
         mask = array(*shape)
         return choose([masks.explicit, lambda mask: mask])(mask), mask
@@ -129,7 +124,6 @@ def leaf_of(choose: Choose, sizes: Sizes, rng) -> tuple[Any, np.ndarray]:
         "array": lambda: explicit(choose([queries, 1]), choose([keys, 1])),
     }
     if sizes.heads:
-        kinds["per head"] = per_head
         kinds["by head"] = lambda: explicit(rows, choose([sizes.heads, 1]), *square)
     mask, seen = kinds[choose([*kinds])]()
     return mask, by_head(seen, sizes)

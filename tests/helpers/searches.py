@@ -78,24 +78,15 @@ def gains_after(table, tokens, limit, adjusted):
     return {token: gains[token] for token in np.flatnonzero(gains > -np.inf).tolist()}
 
 
-def beams_in_python(
-    table,
-    limit,
-    penalty=1.0,
-    num_beams=None,
-    adjusted=no_rule,
-    at_end=lambda tokens: 0.0,
-):
+def beams_in_python(table, limit, penalty=1.0, num_beams=None, adjusted=no_rule):
     """(score, tokens) of the last beams, the best first; always to the last step.
 
-    Without `num_beams`, of all that can be written; with one, greedy search. `at_end` is what the
-    score of (begin token, tokens) gets when it ends.
+    Without `num_beams`, of all that can be written; with one, greedy search.
     """
     beams = [((BEGIN,), 0.0)]
 
     def score(tokens, total):
-        has_ended = tokens[-1] == END or len(tokens) > limit
-        return total / max(len(tokens) - 1, 1) ** penalty + (at_end(tokens) if has_ended else 0.0)
+        return total / max(len(tokens) - 1, 1) ** penalty
 
     for _ in range(limit):
         candidates = []

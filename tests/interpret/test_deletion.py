@@ -74,19 +74,15 @@ def test_deletion_p_value_counts_both_directions_and_is_never_zero():
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ({"measure": None}, "`measure` must be a function of the deleted candidates"),
-        ({"measure": lambda gone: "abc"}, "`measure` must return a number"),
         ({"measure": lambda gone: float("nan")}, "`measure` must be a finite number"),
         ({"importance": SCORES * np.nan}, "`importance` must hold finite numbers"),
         ({"importance": SCORES[None]}, r"`importance` must have shape \(T,\) or \(B, T\)"),
-        ({"importance": {}}, "`importance` must hold one layer or more"),
         ({"importance": {"a": SCORES}}, r"`importance\['a'\]` must have shape \(H,\)"),
         ({"size": 4}, "`size` must be below the number of candidates, 4. Received: size=4"),
         ({"size": 0}, "`size` must be a positive integer"),
         ({"candidates": SCORES > 99}, "`size` must be below the number of candidates, 0"),
-        ({"candidates": SCORES}, "`candidates` must be a boolean tensor, .*='float64'"),
-        ({"candidates": [[True] * 4] * 2}, r"`candidates` must be a boolean tensor, .*\[\[True"),
-        ({"candidates": SCORES[:1] > 0}, r"`candidates` must have the shape of .* \(2, 4\)"),
+        ({"candidates": SCORES}, "`candidates` must be boolean, .*='float64"),
+        ({"candidates": SCORES[:1] > 0}, r"`candidates` must be boolean, in the shape .* \(2, 4\)"),
         ({"num_random": 0}, "`num_random` must be a positive integer"),
     ],
 )

@@ -164,29 +164,16 @@ def test_bandwidths_in_a_plane_of_levels_are_the_best(kernel, degree):
     assert found <= min(model.leave_one_out().error for model in models) * (1 + 1e-6)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["gaussian", "tricube"])
-def test_each_bandwidth_does_no_worse_than_one(name):
-    x, y = plane(n=80)
-    x = x @ np.array([[1.0, 0.6], [-0.6, 1.0]])
-    one, each = (KernelRegression(name, metric=metric).fit(x, y) for metric in ("one", "each"))
-    assert each.search_errors[-1] <= one.search_errors[-1]
-
-
-@pytest.mark.parametrize(
-    "data, metric, far",
-    [(line, "each", 1e9), (plane, "each", 1e9), (plane, "one", 1e6)],
-)
-def test_bandwidth_search_is_not_spoiled_by_one_far_point(data, metric, far):
+@pytest.mark.parametrize("data", [line, plane])
+def test_bandwidth_search_is_not_spoiled_by_one_far_point(data):
     x, y = data()
     x = x.reshape(len(y), -1)
-    alone = KernelRegression(metric=metric).fit(x, y)
-    away = np.full((1, x.shape[1]), far)
+    alone = KernelRegression().fit(x, y)
+    away = np.full((1, x.shape[1]), 1e9)
     x, y = np.concatenate([x, away]), np.append(y, y.mean())
-    found = KernelRegression(metric=metric).fit(x, y)
+    found = KernelRegression().fit(x, y)
     wanted = KernelRegression(bandwidth=alone.current_bandwidth()).fit(x, y).leave_one_out()
-    # A shared bandwidth is in units of the spreads, which one more point changes a little.
-    assert found.search_errors[-1] <= wanted.error * (1 + {"one": 1e-3}.get(metric, 1e-6))
+    assert found.search_errors[-1] <= wanted.error * (1 + 1e-6)
 
 
 @pytest.mark.parametrize("kernel", ["gaussian", "epanechnikov"])

@@ -17,7 +17,6 @@ from tfattn.kernel_regression import (
     tuned,
 )
 from tfattn.kernel_regression import line as line_sums
-from tfattn.kernel_regression.left_out import leave_one_out
 
 
 @pytest.fixture
@@ -93,9 +92,9 @@ def everything(model, queries):
     """All that is computed from the weights of near keys."""
     smoother, places = model._smoother, model.points.places
     fits = np.empty((len(places), 1))
-    for tile, fit in smoother.fits(places):
-        fits[tile.rows] = fit.value
-    found = leave_one_out(smoother)
+    for tile in smoother.tiles(places):
+        fits[tile.rows] = tile.value
+    found = smoother.left_out()
     return {
         "means": model.predict(queries),
         "fits": fits,
@@ -171,24 +170,6 @@ def test_near_key_of_a_tiny_weight_hides_no_heavy_one(name):
         np.testing.assert_allclose(model.predict(np.zeros((1, columns))), [3.0], rtol=1e-9)
 
 
-@pytest.mark.parametrize("name", ["gaussian", "laplace"])
-def test_few_neighbors_predict_as_tiles_do(name, monkeypatch):
-    x, y = line(n=211)
-    x, y = np.append(x, [x[3], x[3], 1e3, -40.0]), np.append(y, [1.0, 2.0, 3.0, 4.0])
-    weight = np.random.default_rng(0).uniform(0.01, 9.0, len(x))
-    for bandwidth in (1e-7, 1e-3, 5e-3):
-        model = KernelRegression(name, bandwidth).fit(x, y, weight)
-        rows = np.arange(len(x))
-        assert model._smoother.engine(model.points.places, rows) == "gathered"
-        found = model.leave_one_out().predictions
-        with monkeypatch.context() as patch:
-            patch.setattr(tuned, "FEW_KEYS", -1)
-            by_tiles = model.leave_one_out().predictions
-        np.testing.assert_allclose(found, by_tiles, rtol=1e-9, atol=1e-12)
-    model = KernelRegression(name, 1.0).fit(x, y, weight)
-    assert model._smoother.engine(model.points.places, rows) == "tiles"
-
-
 # Threads.
 
 
@@ -199,15 +180,15 @@ def _tile(number):
 
 
 def test_tiles_in_threads_come_in_order_and_leave_no_thread(monkeypatch):
-    monkeypatch.setattr(tiles, "_cores", lambda: 3)
+    monkeypatch.setattr(tuned, "MAX_THREADS", 3)
     before = threading.active_count()
-    assert list(tiles.parallel_map(_tile, [3, 1, 2] * 9, tuned.THREADED_PAIRS)) == [3, 1, 2] * 9
-    found = tiles.parallel_map(_tile, range(20), tuned.THREADED_PAIRS)
+    assert list(tiles.in_threads(_tile, [3, 1, 2] * 9)) == [3, 1, 2] * 9
+    found = tiles.in_threads(_tile, range(20))
     assert [next(found) for _ in range(5)] == list(range(5))
     with pytest.raises(MemoryError, match="of a tile"):
         next(found)
     assert threading.active_count() == before
-    abandoned = tiles.parallel_map(_tile, range(3), tuned.THREADED_PAIRS)
+    abandoned = tiles.in_threads(_tile, range(3))
     next(abandoned)
     abandoned.close()
     assert threading.active_count() == before
@@ -232,7 +213,7 @@ def test_blas_has_one_thread_in_calls_and_as_many_after():
     before, seen = counts(), []
     first_in, second_in, first_out, ended = (threading.Event() for _ in range(4))
 
-    @threads.one_blas_thread
+    @threads.one_blas_thread()
     def call(entered, wait_for):
         entered.set()
         assert wait_for.wait(60)

@@ -79,14 +79,13 @@ def test_regression_of_several_outputs_smooths_each_alone():
         np.testing.assert_allclose(both.variance(QUERIES)[:, column], alone.variance(QUERIES))
 
 
-@pytest.mark.parametrize("method", ["asymptotic", "bootstrap"])
-def test_band_holds_the_curve_as_often_as_it_says(method):
+def test_band_asymptotic_holds_the_curve_as_often_as_it_says():
     asked = np.linspace(0.5, 4.5, 9)
     truth = 2 * np.sin(asked) + asked**0.8
     held = []
     for seed in range(40):
         x, y = line(seed, n=200)
-        band = KernelRegression(bandwidth=0.12).fit(x, y).bands(asked, 0.9, method, seed=seed)
+        band = KernelRegression(bandwidth=0.12).fit(x, y).bands(asked, 0.9, "asymptotic")
         assert (band.low < band.value).all() and (band.value < band.high).all()
         held.append((band.low <= truth) & (truth <= band.high))
     assert 0.83 < np.mean(held) < 0.95
@@ -145,40 +144,36 @@ X = np.linspace(0.0, 1.0, 7)
 REAL = "be an array of real numbers"
 
 
-class Table:
-    """A data frame of words, as pandas or polars have."""
-
-    columns = ("a", "b")
-
-    def __array__(self, dtype=None, copy=None):
-        return np.array([["red", "blue"]])
-
-
 def _with(value, row):
     x = X.copy()
     x[row] = value
     return x
 
 
-def fit(x, y=X, sample_weight=None, start=None, names=None, **options):
-    return lambda: KernelRegression(**options).fit(x, y, sample_weight, start, names)
+def fit(x, y=X, sample_weight=None, start=None, **options):
+    return lambda: KernelRegression(**options).fit(x, y, sample_weight, start)
 
 
 TWO = np.stack([X, X**2], 1)
 REFUSED = [
     (fit(_with(np.nan, 3)), "x", "be finite", "NaN at row 3, column 0"),
     (fit(X, _with(np.inf, 2)), "y", "be finite", "inf at row 2, column 0"),
-    (
-        fit(np.stack([X, _with(-np.inf, 5)], 1), names=["a", "b"]),
-        "x",
-        "be finite",
-        "-inf at row 5, column 'b'",
-    ),
+    (fit(np.stack([X, _with(-np.inf, 5)], 1)), "x", "be finite", "-inf at row 5, column 1"),
     (fit(X, X[1:]), "y", "have as many points as `x`, which has 7", 6),
     (fit([], []), "x", "hold at least one point", "(0, 1)"),
     (fit(X, sample_weight=-X), "sample_weight", "be at least zero, and above zero somewhere", -1.0),
-    (fit(X, categorical=[1]), "categorical", "hold indices of the 1 columns of x", "[1]"),
-    (fit(TWO, categorical=[1, 1]), "categorical", "hold each column once", "[1, 1]"),
+    (
+        fit(X, categorical=[1]),
+        "categorical",
+        "hold indices of the 1 columns of x, each once",
+        "[1]",
+    ),
+    (
+        fit(TWO, categorical=[1, 1]),
+        "categorical",
+        "hold indices of the 2 columns of x, each once",
+        "[1, 1]",
+    ),
     (
         lambda: fit(X, bandwidth=0.5)().predict(np.ones((3, 2))),
         "x",
@@ -189,10 +184,10 @@ REFUSED = [
     (fit(X, start=0.3, bandwidth=0.5), "start", "be None if `bandwidth` is given", 0.3),
     (fit(TWO, start=np.eye(2)), "start", "be one number, or one per column, 2", repr(np.eye(2))),
     (
-        fit(TWO, bandwidth=([[0.5]], [0.1]), categorical=[1]),
+        fit(TWO, bandwidth=0.5, categorical=[1]),
         "bandwidth",
         "be one number per column, 2 (λ for a categorical column)",
-        "([[0.5]], [0.1])",
+        0.5,
     ),
     (
         fit(TWO, bandwidth=[0.5, 0.9], categorical=[1]),
@@ -200,21 +195,10 @@ REFUSED = [
         f"be in [0, (c − 1) / c] for categorical columns, here up to {[6 / 7]}",
         "[0.9]",
     ),
-    (
-        fit(Table()),
-        "x",
-        f"{REAL} (`tfattn.kernel_regression.KernelRegressor` takes data frames)",
-        "Table",
-    ),
-    (
-        fit(iter(X)),
-        "x",
-        f"{REAL} (read a tf.data pipeline or a generator first)",
-        "iterator",
-    ),
+    (fit(iter(X)), "x", REAL, "iterator"),
     # Words, and dates, which NumPy would cast.
     (fit(["a", "b"]), "x", REAL, "list"),
-    (fit(np.array(["2020-01-01"], "M8[D]")), "x", REAL, "ndarray of datetime64[D]"),
+    (fit(np.array(["2020-01-01"], "M8[D]")), "x", REAL, "ndarray"),
     (fit([datetime.date(2020, 1, 1)]), "x", REAL, "list"),
 ]
 

@@ -129,15 +129,16 @@ def built(layer, *shapes, seed=7):
 
 
 def table_of(layer):
-    """The table of a layer's positions as float64, or None."""
-    found = [w for w in layer.weights if w.path.endswith("table")]
+    """The weight of a layer's positions as float64, or None."""
+    found = layer.positions.weights if layer.positions else []
     return np.asarray(found[0], "float64") if found else None
 
 
 def expected(kind, layer, query, value, mask, table=None, added=0.0):
     """(output, weights) of the oracle."""
     table = table_of(layer) if table is None else table
-    maps = [np.asarray(w) for w in layer.weights if not w.path.endswith("table")]
+    of_positions = {w.path for w in (layer.positions.weights if layer.positions else [])}
+    maps = [np.asarray(w) for w in layer.weights if w.path not in of_positions]
     score = KINDS[kind].score
     return reference.multi_head(
         query, value, value, maps, mask, score=lambda q, k: score(q, k, table) + added
@@ -245,7 +246,7 @@ def test_positions_of_pieces_and_single_queries_equal_the_call(kind):
     for t in range(T):  # over all keys, so that only `start` gives the query's position
         start = t if t % 2 else as_tensor(t)
         seen = np.arange(T)[None, None] <= t
-        one, _ = layer.attend_projected(tokens[:, t : t + 1], keys, values, seen, start=start)
+        one = layer.attend_projected(tokens[:, t : t + 1], keys, values, seen, start=start)
         np.testing.assert_allclose(one[:, 0], wanted[:, t], atol=1e-5)
 
 

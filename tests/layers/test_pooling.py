@@ -128,12 +128,6 @@ def test_attention_pooling_copies_the_attention_passed_in():
     assert not attention.built and first.attention is not second.attention
 
 
-def widths(built_for, *others):
-    layer = tfattn.AttentionPooling()
-    layer(built_for)
-    return layer(*others)
-
-
 @pytest.mark.parametrize(
     "make, message",
     [
@@ -148,7 +142,11 @@ def widths(built_for, *others):
                 lambda rule=rule: tfattn.AttentionPooling()(TOKENS, attention_mask=rule),
                 "`attention_mask` must not depend on the position of a query",
             )
-            for rule in (masks.causal(), masks.padding(LENGTHS) & ~masks.window(2))
+            for rule in (
+                masks.causal(),
+                masks.padding(LENGTHS) & ~masks.window(2),
+                masks.chunks(2) | masks.prefix(1),
+            )
         ],
         *[
             (
@@ -166,8 +164,6 @@ def widths(built_for, *others):
             )
             for options in ({"sliding_window": 2}, {"positions": tfattn.RotaryPositions()})
         ],
-        (lambda: widths(TOKENS, TOKENS[..., :3]), "`value` must have 5 features, for which"),
-        (lambda: widths(TOKENS, TOKENS, TOKENS[..., :3]), "`key` must have 5 features, for wh"),
     ],
 )
 def test_attention_pooling_invalid_arguments_are_refused(make, message):

@@ -31,14 +31,13 @@ def model_of(**options):
 
 @pytest.mark.parametrize("use_bias", [True, False])
 def test_heads_map_equals_keras_einsum_dense(use_bias):
-    into = to_heads(H, P, use_bias, bias_initializer="random_normal", activation="sigmoid")
-    out = from_heads((13, 3), use_bias, bias_initializer="random_normal")
+    options = {"use_bias": use_bias, "bias_initializer": "random_normal"}
+    into = to_heads((B, T, D), H, P, activation="sigmoid", **options)
+    out = from_heads((B, T, H, P), (13, 3), **options)
     for layer, shape in ((into, (B, T, D)), (out, (B, T, H, P))):
         inputs = draw(*shape)
         output = layer(inputs)
-        plain = keras.layers.EinsumDense.from_config(
-            {**layer.get_config(), "kernel_initializer": "zeros", "name": "plain"}
-        )
+        plain = keras.layers.EinsumDense.from_config({**layer.get_config(), "name": "plain"})
         plain.build(shape)
         plain.set_weights(layer.get_weights())
         np.testing.assert_allclose(output, plain(inputs), atol=1e-5)
@@ -46,7 +45,8 @@ def test_heads_map_equals_keras_einsum_dense(use_bias):
 
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
 def test_heads_map_in_half_precision_sums_in_float32(policy):
-    into, inputs = to_heads(H, P, dtype=policy), ops.cast(draw(B, T, 1024), policy[6:])
+    into = to_heads((B, T, 1024), H, P, use_bias=True, dtype=policy)
+    inputs = ops.cast(draw(B, T, 1024), policy[6:])
     output = numpy(ops.cast(into(inputs), "float32"))
     kernel = numpy(ops.cast(ops.cast(into.kernel, policy[6:]), "float32"))
     exact = np.einsum("abc,cde->abde", numpy(ops.cast(inputs, "float32")), kernel)
@@ -59,11 +59,11 @@ def test_heads_map_in_half_precision_sums_in_float32(policy):
     "make", [lambda: keras.initializers.GlorotUniform(3), keras.initializers.Ones]
 )
 def test_heads_map_initial_weights_equal_those_of_the_matrix(make):
-    for layer, shape, matrix in (
-        (to_heads(H, P, kernel_initializer=make()), (None, None, D), (D, H * P)),
-        (from_heads((13,), kernel_initializer=make()), (None, None, H, P), (H * P, 13)),
+    options = {"use_bias": True, "kernel_initializer": make()}
+    for layer, matrix in (
+        (to_heads((None, None, D), H, P, **options), (D, H * P)),
+        (from_heads((None, None, H, P), (13,), **options), (H * P, 13)),
     ):
-        layer.build(shape)
         expected = np.reshape(make()(matrix), layer.kernel.shape)
         np.testing.assert_array_equal(layer.kernel, expected)
 
@@ -150,7 +150,9 @@ def test_quantized_heads_of_one_feature_get_their_own_biases(tokens):
 @pytest.mark.slow
 @ignore_dense
 @pytest.mark.parametrize("mode", ["int4", "float8"])
-def test_quantized_model_is_loaded_from_its_file_and_weights(mode, tmp_path):
+def test_quantized_model_is_loaded_from_its_file_and_no_plain_model_from_its_weights(
+    mode, tmp_path
+):
     model, tokens = model_of(use_gate=True), draw(B, T, D)
     model.quantize(mode)
     again = loaded(model, tmp_path)
@@ -163,8 +165,8 @@ def test_quantized_model_is_loaded_from_its_file_and_weights(mode, tmp_path):
         keras.Model(x, m.get_layer("heads")(x, x)) for m in (model_of(use_gate=True), model)
     )
     other.save_weights(tmp_path / "heads.weights.h5")
-    plain.load_weights(tmp_path / "heads.weights.h5")
-    np.testing.assert_array_equal(plain(tokens), other(tokens))
+    with pytest.raises(ValueError, match="could not be loaded"):
+        plain.load_weights(tmp_path / "heads.weights.h5")
 
 
 @pytest.mark.slow

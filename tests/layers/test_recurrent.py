@@ -54,8 +54,7 @@ class Joined(tfattn.Score):
         ),
         (
             lambda: RecurrentEncoder.from_config(encoder(cell=Unregistered).get_config()),
-            "RecurrentEncoder: `cell` must be a cell of keras.layers, or the registered name of a "
-            "class. Received: cell='Unregistered'",
+            "RecurrentEncoder: `cell` must be a class of Keras cells",
         ),
         (
             lambda: RecurrentDecoder(7, width=5, embedding=keras.layers.Embedding(7, 3)),
@@ -63,7 +62,7 @@ class Joined(tfattn.Score):
         ),
         (
             lambda: RecurrentDecoder(7, score=Joined()),
-            "`score` must define `prepare_query` and `prepare_key`",
+            "`score` must be a score layer with `prepare_query` and `prepare_key`",
         ),
         (
             lambda: decoder(score=tfattn.DotProductScore()),

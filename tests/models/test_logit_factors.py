@@ -8,7 +8,7 @@ from keras import ops
 import tfattn
 from tests.helpers.small_vocabulary import V, assert_alike, blocks
 from tests.helpers.tensors import tf
-from tfattn._factors import LogitFactors
+from tfattn._shared import LogitFactors
 
 # Only TensorFlow leaves logits uncomputed.
 pytestmark = [

@@ -234,10 +234,6 @@ REFUSED = [
     ("heatmaps", {"row_labels": WORDS}, "`row_labels` must hold one label per row, 2"),
     ("heatmaps", {"column_labels": ["a"]}, "`column_labels` must hold one label per column, 5"),
     ("heatmaps", {"titles": ["a", "b"]}, "`titles` must hold one label per heatmap, 1"),
-    ("heatmaps", {"row_values": [1.0]}, "`row_values` must hold one number per row, 2"),
-    ("heatmaps", {"column_values": [0, 2, 1, 3, 4]}, "`column_values` must increase"),
-    ("heatmaps", {"row_values": [1, 1]}, "`row_values` must increase"),
-    ("heatmaps", {"row_values": [[1, 2]]}, r"`row_values` must have shape \(N,\)"),
     (
         "heatmaps",
         {"matrices": weights(2, 2, 5), "ax": Figure().add_subplot()},

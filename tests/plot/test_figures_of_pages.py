@@ -1,4 +1,4 @@
-"""Figures of the tutorials: cells at numbers, curves, bars, masks, positions, flow and heads."""
+"""Figures of the tutorials: crowded heatmaps, masks, flow and heads."""
 
 import itertools
 
@@ -15,38 +15,6 @@ from tfattn.plot import canvas
 def lightness(color):
     """How light the eye finds a color, 0 to 1: what is left of it in gray."""
     return np.dot(to_rgb(color), (0.299, 0.587, 0.114))
-
-
-# Heatmaps at numbers.
-
-
-def test_heatmaps_cells_at_values_lie_half_way_around_them():
-    x = np.array([0.0, 1.0, 3.0])
-    mesh = plot.heatmaps(weights(2, 3), row_values=[5, 7], column_values=x).axes[0].collections[0]
-    corners = mesh.get_coordinates()
-    np.testing.assert_array_equal(corners[0, :, 0], [-0.5, 0.5, 2.0, 4.0])
-    np.testing.assert_array_equal(corners[:, 0, 1], [4.0, 6.0, 8.0])
-    np.testing.assert_array_equal(mesh.get_array(), weights(2, 3))
-    axes = plot.heatmaps([[1.0]], row_values=[3], column_values=[7]).axes[0]  # a cell of width 1
-    assert axes.get_xlim() == (6.5, 7.5) and axes.get_ylim() == (2.5, 3.5)
-
-
-def test_heatmaps_rows_with_values_increase_upwards_and_others_downwards():
-    def upwards(**values):
-        bottom, top = plot.heatmaps(weights(2, 3), **values).axes[0].get_ylim()
-        return bottom < top
-
-    assert upwards(row_values=[0, 1]) and upwards(row_values=[0, 1], column_values=[0, 1, 2])
-    assert not upwards() and not upwards(column_values=[0, 1, 2])
-
-
-def test_heatmaps_numbers_and_labels_stand_at_the_values():
-    values = {"row_values": [0.5, 2.5], "column_values": [0, 10, 30]}
-    words = ["a", "b", "c"]
-    axes = plot.heatmaps(np.zeros((2, 3)), None, words, number_format=".0f", **values).axes[0]
-    places = [text.get_position() for text in axes.texts]
-    assert places == [(0, 0.5), (10, 0.5), (30, 0.5), (0, 2.5), (10, 2.5), (30, 2.5)]
-    assert list(axes.get_xticks()) == [0, 10, 30] and texts(axes.get_xticklabels()) == words
 
 
 def test_heatmaps_labels_without_room_are_left_out_evenly():

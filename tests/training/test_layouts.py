@@ -62,9 +62,3 @@ def test_transformer_layout_patterns_searched_or_matched_whole_are_of_each_weigh
         assert axes is None or len(axes) == len(weight.shape)
         found = [layout[pattern].axes for pattern in layout if match(pattern, weight.path)]
         assert found == ([] if axes is None else [axes]), weight.path
-
-
-def test_transformer_layout_axis_that_the_mesh_lacks_is_refused():
-    said = r"transformer_layout: `axis` must be one of \('rows', 'parts'\). Received: axis='model'"
-    with pytest.raises(ValueError, match=said):
-        training.transformer_layout(mesh())

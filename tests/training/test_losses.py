@@ -137,27 +137,16 @@ def test_loss_gradient_in_every_mode_is_weighted_like_the_loss(mode):
     assert np.isfinite(gradient).all() and not gradient[wrong].any()
 
 
-def test_loss_ids_with_fraction_are_refused_and_whole_floats_are_ids():
+def test_loss_ids_with_fraction_are_ids_outside_and_whole_floats_are_ids():
     ids, logits = draw()
-    for who in (tfattn.MaskedCrossentropy, tfattn.MaskedAccuracy, training.TokenLoss):
-        np.testing.assert_array_equal(numpy(who()(ids * 1.0, logits)), numpy(who()(ids, logits)))
-        for wrong in (2.7, np.nan):
-            wrong = np.where(ids == ids[1, 1], wrong, ids)
-            message = rf"^{who.__name__}: `y_true` must hold integers\. Received: y_true=(2\.7|nan)"
-            for given in (wrong, wrong.tolist(), as_tensor(wrong, "float32")):
-                with pytest.raises(ValueError, match=message):
-                    who()(given, logits)
-
-
-@pytest.mark.skipif(BACKEND == "torch", reason="runs eagerly, and raises")
-def test_loss_ids_with_fraction_in_a_graph_are_ids_outside():
-    ids, logits = draw()
-    wrong = np.where(ids == ids[1, 1], 2.7, ids)
     for who in (tfattn.MaskedCrossentropy(), tfattn.MaskedCrossentropy(reduction="none")):
-        found = compiled(who)(as_tensor(wrong, "float32"), as_tensor(logits))
-        outside = who(np.where(ids == ids[1, 1], -1, ids), logits)
-        np.testing.assert_array_equal(numpy(found), numpy(outside))
-        assert np.isnan(numpy(found)).any()
+        np.testing.assert_array_equal(numpy(who(ids * 1.0, logits)), numpy(who(ids, logits)))
+        outside = numpy(who(np.where(ids == ids[1, 1], -1, ids), logits))
+        assert np.isnan(outside).any()
+        for wrong in (2.7, np.nan):
+            wrong = as_tensor(np.where(ids == ids[1, 1], wrong, ids), "float32")
+            for call in (who, compiled(who)):
+                np.testing.assert_array_equal(numpy(call(wrong, as_tensor(logits))), outside)
 
 
 @pytest.mark.parametrize("who", [tfattn.MaskedCrossentropy, tfattn.MaskedAccuracy])
@@ -214,65 +203,32 @@ def test_loss_and_accuracy_of_one_row_have_weights_of_its_tokens():
     assert float(metric.result()) == 1.0
 
 
-# The metrics, against counting in NumPy.
+# The metric, against counting in NumPy.
 
 
 @pytest.mark.parametrize("weighted", [None, (B,), (B, 1)])
-def test_metrics_are_means_over_real_tokens_of_all_updates(weighted):
-    accuracy, token_loss = (
-        tfattn.MaskedAccuracy(),
-        training.TokenLoss(tfattn.MaskedCrossentropy(label_smoothing=0.2)),
-    )
-    right = losses = total = 0
-    assert float(accuracy.result()) == float(token_loss.result()) == 0.0
+def test_accuracy_is_the_mean_over_real_tokens_of_all_updates(weighted):
+    accuracy, right, total = tfattn.MaskedAccuracy(), 0, 0
+    assert float(accuracy.result()) == 0.0
     for seed, length in enumerate((2, 5, 11)):  # a token of a wide batch counts as much as another
         ids, logits = draw(seed, length)
         weights = None
         if weighted:
             shape = (B, length) if weighted == (B, 1) else weighted
             weights = np.random.default_rng(seed).uniform(0.5, 2.0, size=shape)
-        for metric in (accuracy, token_loss):
-            metric.update_state(ids, logits, sample_weight=weights)
+        accuracy.update_state(ids, logits, sample_weight=weights)
         aligned = 1.0 if weights is None else weights.reshape(B, -1)
         counts = (ids != 0) * aligned
         right += ((logits.argmax(-1) == ids) * counts).sum()
-        losses += (token_losses(ids, logits, 0.2) * counts).sum()
         total += counts.sum()
-    np.testing.assert_allclose(accuracy.result(), right / total, rtol=1e-6)
     # Rows of padding, as `data.shard_batches` appends them.
-    token_loss.update_state(np.zeros((5, 2), int), np.ones((5, 2, V), "float32"))
-    np.testing.assert_allclose(token_loss.result(), losses / total, rtol=1e-5)
+    accuracy.update_state(np.zeros((5, 2), int), np.ones((5, 2, V), "float32"))
+    np.testing.assert_allclose(accuracy.result(), right / total, rtol=1e-6)
     accuracy.reset_state()
     assert float(accuracy.result()) == 0.0
     metric = tfattn.MaskedAccuracy(padding_id=3)
     metric.update_state(np.array([[3, 0, 1]]), np.eye(V, dtype="float32")[[[3, 0, 2]]])
     assert float(metric.result()) == 0.5
-
-
-@pytest.mark.slow
-def test_token_loss_does_not_depend_on_batches_and_loss_does():
-    ids, logits = draw(3)
-    model = keras.Sequential([keras.Input((T, V)), keras.layers.Identity()])
-    model.compile("sgd", tfattn.MaskedCrossentropy(), metrics=[training.TokenLoss()])
-    whole, split = (
-        model.evaluate(logits, ids, batch_size=rows, verbose=0, return_dict=True) for rows in (3, 1)
-    )
-    assert whole["token_loss"] == pytest.approx(whole["loss"], rel=1e-5)
-    assert split["token_loss"] == pytest.approx(whole["token_loss"], rel=1e-5)
-    assert abs(split["loss"] - whole["loss"]) > 1e-3
-
-
-@pytest.mark.slow
-def test_token_loss_streams_where_the_loss_does():
-    sizes = {"num_layers": 1, "width": 8, "num_heads": 2, "hidden_dim": 16, "dropout": 0.0}
-    model = tfattn.CausalLM(600, **sizes)
-    model.compile("sgd", tfattn.MaskedCrossentropy(), metrics=[training.TokenLoss()])
-    ids, _ = draw()
-    logs = model.evaluate(ids, ids, verbose=0, return_dict=True)
-    log_p = log_softmax(np.array(model(ids)))
-    wanted = -np.take_along_axis(log_p, ids[..., None], -1)[ids != 0].mean()
-    for name in ("loss", "token_loss"):
-        assert logs[name] == pytest.approx(wanted, rel=1e-5)
 
 
 # Files.
@@ -283,7 +239,6 @@ SCHEDULE = tfattn.TransformerSchedule(width=5, warmup_steps=3)
 PARTS = [
     (tfattn.MaskedCrossentropy, LOSS),
     (tfattn.MaskedAccuracy, {"padding_id": 2, "name": "accuracy"}),
-    (training.TokenLoss, {"loss": tfattn.MaskedCrossentropy(**LOSS), "name": "mine"}),
     (tfattn.TransformerSchedule, {"width": 5, "warmup_steps": 3, "scale": 2.0}),
     (training.InverseSquareRootSchedule, {"peak": 0.005, "warmup_steps": 2000}),
     (training.Cooldown, {"schedule": SCHEDULE, "start": 11, "steps": 13}),

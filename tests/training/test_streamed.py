@@ -10,7 +10,7 @@ import tensorflow as tf
 import tfattn
 from tests import reference
 from tests.helpers.small_vocabulary import V, assert_alike, blocks
-from tfattn._factors import LogitFactors
+from tfattn._shared import LogitFactors
 from tfattn.training import losses, streamed
 
 pytestmark = pytest.mark.tensorflow

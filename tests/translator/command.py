@@ -4,7 +4,6 @@ import json
 
 import h5py
 
-from tfattn.training.best_weights import with_checksum
 from tfattn.translator.__main__ import main
 from tfattn.translator.presets import Preset
 
@@ -49,4 +48,3 @@ def write_corpus(folder, pairs, parts):
 def write_weights(path):
     """Writes a file of weights without any weight."""
     h5py.File(path, "w").close()
-    path.write_bytes(with_checksum(path.read_bytes()))

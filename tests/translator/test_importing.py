@@ -51,18 +51,17 @@ def test_imported_run_translates_as_the_published_folder(imported, tmp_path, mon
     write_corpus(tmp_path, list(zip(LINES, wanted, strict=True)), ["val"])
     translator("score", "--data", tmp_path, *limit, "--out", imported / "run")
     shown = result(capsys.readouterr().out)
-    (scores,), (own,) = shown["runs"].values(), shown["published"].values()
-    assert own == {"num_beams": 6, "length_penalty": 1.0, "early_stopping": False}
+    (scores,), (own,) = shown["runs"].values(), shown["searches"].values()
+    assert own == repr(search)
     assert [scores["val"][name]["score"] for name in ("BLEU", "chrF2")] == [100.0, 100.0]
 
 
 @pytest.mark.slow
-def test_the_run_is_exported_and_shown(imported, tmp_path):
+def test_the_run_is_exported_and_shown(imported):
     pytest.importorskip("ctranslate2")
-    to = ("--into", tmp_path / "engine", "--out", imported / "run")
-    translator("export", "--to", "ctranslate2", *to)
+    translator("export", "--to", "ctranslate2", "--out", imported / "run")
     model, (source, target) = Folder(imported / "run").load_model()
-    served = convert.CTranslate2(tmp_path / "engine")
+    served = convert.CTranslate2(imported / "run" / "ctranslate2")
     wanted = tfattn.translate(model, LINES, source, target, max_length=9)
     assert served.translate(LINES, max_length=9) == wanted
     ids = np.array([[*source.encode(LINES[0]), source.end_id]])
@@ -92,7 +91,7 @@ def test_import_failed_can_be_repeated_and_a_run_is_not_written_over(
         assert "No space left" in refused(*command, folder=tmp_path)
     translator(*command)
     assert said in refused(*command, folder=tmp_path)
-    Folder(tmp_path / "begun").lock(new=True)
+    Folder(tmp_path / "begun").lock()
     Folder(tmp_path / "begun").add_to_record(settings={}, sentences="a")  # of a training
     assert said in refused(*command[:-1], tmp_path / "begun", folder=tmp_path)
 

@@ -23,18 +23,6 @@ def test_learning_rate_decays_to_zero_in_the_cooldown(new_preset, cooldown, star
         assert float(rate(step)) == pytest.approx(float(plain(step)) * factor, rel=1e-5)
 
 
-@pytest.mark.parametrize(
-    "letters, tokens", [(1, 98), (1, 99), (1, 100), (3, 98), (3, 99), (3, 100)]
-)
-def test_count_too_long_counts_pairs_that_batches_leave_out(letters, tokens):
-    word = "a" * letters
-    words = data.Vocabulary([word])
-    pairs = [(word, word), (" ".join([word] * tokens), word), (word, word)]
-    batches = data.token_batches(pairs, words, words, 400, max_length=corpus.MAX_LENGTH)
-    kept = sum(len(target) for _, target in batches.as_numpy_iterator())
-    assert corpus.count_too_long(pairs, [words, words]) == 3 - kept == (tokens >= 100)
-
-
 @pytest.fixture
 def phases_of(new_preset):
     """Function from words and epochs to the phases of a training."""

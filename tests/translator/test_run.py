@@ -4,7 +4,6 @@ import contextlib
 import ctypes
 import io
 import json
-import math
 import os
 import re
 import shutil
@@ -30,7 +29,7 @@ from tests.translator.command import (
 )
 from tfattn import data
 from tfattn.translator import translating
-from tfattn.translator.arguments import parse
+from tfattn.translator.arguments import DEFAULT_OUT, parse
 from tfattn.translator.folder import Folder
 from tfattn.translator.presets import MODELS, PRESETS
 from tfattn.translator.run import Run, keep_freed_memory
@@ -89,10 +88,9 @@ def out(folder, loaded, monkeypatch):
 @pytest.mark.slow
 def test_run_shows_what_it_has_done_and_is_resumed(trained, loaded, folder, refused, capsys):
     before = result(trained.output)
-    assert {"exact_match", "bleu", "val_bleu", "val_loss", "parameters", "seconds"} <= set(before)
+    assert {"exact_match", "bleu", "val_bleu", "val_loss", "parameters"} <= set(before)
     assert before["scored"] == "val" and before["sentences"] == 20
     assert before["epochs"] == before["best_epoch"] == 1
-    assert 0 < before["training_seconds"] < before["seconds"]
     assert "270 training pairs, 30 held out" in trained.output
     untrained = float(trained.output.split("validation loss before training ")[1].split()[0])
     assert before["val_loss"] < untrained
@@ -108,11 +106,11 @@ def test_run_shows_what_it_has_done_and_is_resumed(trained, loaded, folder, refu
     said = refused(*train, "--epochs", 1, folder=folder)  # finished, and kept all the same
     assert "already contains a run (1 epochs). Use --resume to continue it" in said
     said = refused(*train, "--epochs", 2, "--resume", "--tokens", 512, folder=folder)
-    assert "--tokens: the run in here/and/there was started with 768, not with 512" in said
+    assert "--tokens: the run in here/and/there was started with 768, not 512" in said
     translator(*train, "--epochs", 2, "--resume")
     resumed = capsys.readouterr().out
     numbers = result(resumed)
-    assert numbers["epochs"] == 2 and numbers["training_seconds"] > before["training_seconds"]
+    assert numbers["epochs"] == 2
     gained = numbers["val_bleu"] - before["val_bleu"]
     assert gained >= 0 and numbers["best_epoch"] == (2 if gained else 1)
     assert "Epoch 1/2" not in resumed and "Epoch 2/2" in resumed
@@ -130,22 +128,21 @@ def test_export_saved_model_gives_what_the_model_gives(out, loaded, capsys):
     ids = np.array([[4, 5, 6, 3]], "int32")
     np.testing.assert_allclose(served.serve((ids, ids)), loaded[0]((ids, ids)), atol=1e-5)
     assert status("export", "--to", "saved_model", *OUT) == 1
-    assert "saved_model already exists. Use --into to choose another" in capsys.readouterr().err
+    assert "saved_model already exists. Move it, or delete it." in capsys.readouterr().err
 
 
 @pytest.mark.slow
-def test_translate_in_a_process_writes_lines_and_one_error(folder, monkeypatch):
+def test_translate_in_a_process_writes_lines_and_one_note(folder, monkeypatch):
     """In a new process, to cover the output of importing TensorFlow."""
     monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL", raising=False)
     text = "she is tired .\n\na zebra ☃ sings " + "and sings " * 60 + ".\n我喜欢黑猫。\n"
     command = ("-m", "tfattn.translator", "translate", "--stream", *OUT)
     asked = python(*command, folder=folder, text=text)
-    first, second, _, rest = asked.stdout.split("\n")
+    first, second, _, _, rest = asked.stdout.split("\n")
     assert first and second == "" and rest == ""
-    note, line = asked.stderr.splitlines()
+    (note,) = asked.stderr.splitlines()
     assert note.startswith("note: ") and "zebra" in note  # the vocabulary lacks it
-    assert line.startswith("error: line 4: ") and "`sentence` must have spaces between wor" in line
-    assert asked.returncode == 1
+    assert asked.returncode == 0
 
 
 @pytest.mark.slow
@@ -227,8 +224,8 @@ def test_a_resumed_training_continues_its_phases(run_of, tmp_path, monkeypatch, 
         run = run_of(
             PAIRS, PAIRS, *options, "--out", tmp_path / out, *more, peak=0.01, bpe_dropout=(1, 2)
         )
-        model, history = run.fit()
-        return history, model.get_weights()
+        model = run.fit()
+        return run.backup.history, model.get_weights()
 
     monkeypatch.setattr("tfattn.translator.run.PROGRESS_EVERY", 0.0)
     whole, wanted = train("whole", 5)
@@ -256,45 +253,28 @@ def test_run_best_epoch_without_bleu_has_the_least_loss(run_of, tmp_path, monkey
     monkeypatch.setattr(translating, "translate", lambda model, sources, words: list(sources))
     pairs = [("a cat", "一只猫"), ("a dog", "一只狗")] * 5
     run = run_of(pairs, pairs, "--tokens", 64, "--out", tmp_path / "out", epochs=3, peak=0.05)
-    model, history = run.fit()
+    model, history = run.fit(), run.backup.history
     np.testing.assert_equal(history["val_bleu"], [0.0, np.nan, 0.0])
-    best = run.best_epoch(history)
-    assert best == np.argmin(history["val_loss"]) > 0
-    found = model.evaluate(run.held_out, verbose=0, return_dict=True)["loss"]
+    best = np.argmin(history["val_loss"])
+    assert best > 0 and run.monitored == ("val_loss", min)
+    run._init = model
+    found = run._compiled_model().evaluate(run.held_out, verbose=0, return_dict=True)["loss"]
     assert found == pytest.approx(history["val_loss"][best], rel=1e-5)
-    history = {"val_loss": [3.0, 1.0, 2.0], "val_bleu": [np.nan, 5.0, 5.0]}
-    assert run_of(PAIRS, PAIRS, "--tokens", 64, "--out", tmp_path / "new").best_epoch(history) == 1
+    measured = run_of(PAIRS, PAIRS, "--tokens", 64, "--out", tmp_path / "new")
+    assert measured.monitored == ("val_bleu", max)
 
 
 @pytest.mark.slow
-def test_run_of_few_updates_says_what_serves_better(run_of, tmp_path, monkeypatch, capsys):
+def test_run_of_few_updates_says_what_serves_better(run_of, tmp_path, capsys):
     options = ("--tokens", 64, "--epochs", 2, "--out", tmp_path / "out")
     run = run_of(PAIRS, PAIRS, *options, tokens=6400)
     updates = 2 * len(run.phases[0].batches)
-    run._note_few_updates(60)
+    run._note_few_updates()
     assert capsys.readouterr().err == "" and updates > 6 == 2 * run.preset.warmup
     run.preset = run.preset._replace(warmup=updates)
-    run._note_few_updates(60)
-    monkeypatch.setitem(PRESETS["bahdanau"], "toy", run.preset)
-    run._note_few_updates(60)
-    said = f"note: 60 pairs in 2 epochs are {updates} updates, and --preset toy is made for "
-    said += f"{2 * updates} or more; try "
-    assert capsys.readouterr().err.splitlines() == [
-        f"{said}--preset toy --epochs {math.ceil(6 * 6400 / (updates / 2 * 64))}",
-        f"{said}more --epochs, or a smaller --tokens",
-    ]
-
-
-@pytest.mark.slow
-def test_run_table_has_each_epoch_of_the_backup(run_of, tmp_path):
-    run = run_of(PAIRS, PAIRS, "--tokens", 64, "--out", tmp_path / "out")
-    run.backup.history = {"loss": [3.0, 2.0], "accuracy": [0.5, np.nan]}
-    (table,) = run._logs()
-    table.on_epoch_end(1, {"loss": 2.0, "accuracy": 0.75})
-    assert run.folder.epochs.read_text().split() == ["epoch,accuracy,loss", "0,0.5,3.0", "1,,2.0"]
-    run.backup.history = {"loss": [3.0, 2.0, 1.0]}
-    table.on_train_end()
-    assert run.folder.epochs.read_text().split()[1:] == ["0,3.0", "1,2.0", "2,1.0"]
+    run._note_few_updates()
+    said = f"note: {updates} updates, and --preset toy is made for {2 * updates} or more; try more"
+    assert capsys.readouterr().err.startswith(said)
 
 
 @pytest.mark.slow
@@ -308,7 +288,7 @@ def test_run_model_to_begin_with_is_loaded_once_and_before_the_training(
     )
     options = ("--tokens", 64, "--out", tmp_path / "out", "--init", tmp_path / "first")
     begun = run_of(PAIRS, PAIRS, *options)
-    assert begun._compiled_model() is model and loaded == [("--init",)]
+    assert begun._compiled_model() is model and loaded == [()]
     resumed = resumed_run(run_of, PAIRS, options, begun, monkeypatch)
     assert resumed._compiled_model() is model and len(loaded) == 2
     assert [each.words for each in resumed.vocabularies] == [each.words for each in words]
@@ -318,7 +298,7 @@ def test_run_model_to_begin_with_is_loaded_once_and_before_the_training(
 def test_run_resumed_keeps_its_vocabularies(run_of, tmp_path, monkeypatch):
     options = ("--tokens", 64, "--out", tmp_path / "out")
     begun = run_of(PAIRS, PAIRS, *options)
-    monkeypatch.setattr(Run, "_check", lambda *_: None)
+    monkeypatch.setattr(Run, "_check", lambda run: vars(run.options).update(epochs=2))
     found, wanted = resumed_run(run_of, PAIRS[:9], options, begun, monkeypatch), begun.vocabularies
     assert [each.words for each in found.vocabularies] == [each.words for each in wanted]
     data.Vocabulary(["other"]).save(begun.folder.vocabulary_files[1])
@@ -360,19 +340,6 @@ def test_keep_freed_memory_leaves_it_to_the_environment(monkeypatch):
     keep_freed_memory()
 
 
-def test_run_tensorboard_gets_the_numbers_where_installed(run_of, tmp_path, monkeypatch):
-    options = ("--tokens", 64, "--out", tmp_path / "out", "--tensorboard")
-    monkeypatch.setitem(sys.modules, "tensorboard", None)
-    said = 'needs tensorboard: pip install "tfattn\\[tensorboard\\]"'
-    with pytest.raises(ImportError, match=f"^--tensorboard {said}$"):
-        run_of(PAIRS, PAIRS, *options)
-    assert not (tmp_path / "out").exists()
-    monkeypatch.setitem(sys.modules, "tensorboard", types.ModuleType("tensorboard"))
-    *_, board = run_of(PAIRS, PAIRS, *options)._logs()
-    assert isinstance(board, keras.callbacks.TensorBoard)
-    assert str(board.log_dir) == str(tmp_path / "out" / "tensorboard")
-
-
 def test_train_full_disk_or_memory_is_one_line_and_a_bug_a_traceback(
     tmp_path, monkeypatch, refused
 ):
@@ -384,9 +351,10 @@ def test_train_full_disk_or_memory_is_one_line_and_a_bug_a_traceback(
         OSError(28, "No space left on device"),
         MemoryError(),
         RuntimeError("RESOURCE_EXHAUSTED: 9 bytes"),
-        ValueError("a fault"),
         RuntimeError("a fault"),
     ]
+    Folder(tmp_path / DEFAULT_OUT).path.mkdir(parents=True)
+    Folder(tmp_path / DEFAULT_OUT).backup.touch()
     assert refused("train", folder=tmp_path) == (
         "error: [Errno 28] No space left on device. Run again with --resume to continue after the "
         "last completed epoch."
@@ -396,9 +364,8 @@ def test_train_full_disk_or_memory_is_one_line_and_a_bug_a_traceback(
             "error: out of memory. Use a smaller --tokens. Run again with --resume to continue "
             "after the last completed epoch."
         )
-    for kind in (ValueError, RuntimeError):
-        with pytest.raises(kind, match="a fault"):
-            refused("train", folder=tmp_path)
+    with pytest.raises(RuntimeError, match="a fault"):
+        refused("train", folder=tmp_path)
 
 
 @pytest.mark.slow
@@ -407,7 +374,6 @@ def test_run_batch_too_small_is_refused_and_long_lines_held_out_need_none(run_of
     said = "`tokens_per_batch` must be at least 24, for the longest"
     with pytest.raises(ValueError, match=said):
         run_of(pairs, pairs, "--tokens", 8, "--out", tmp_path / "out")
-    assert not (tmp_path / "out").exists()
     words = [("a", "a")] * 2
-    run = run_of(words, [("a", "a " * 1500)], "--tokens", 64, "--out", tmp_path / "out")
-    assert [target.shape for _, target in run.held_out.as_numpy_iterator()] == [(1, 1504)]
+    run = run_of(words, [("a", "a " * 99)], "--tokens", 64, "--out", tmp_path / "out")
+    assert [target.shape for _, target in run.held_out.as_numpy_iterator()] == [(1, 100)]

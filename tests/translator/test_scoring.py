@@ -15,7 +15,7 @@ from tfattn import data, decoding
 from tfattn.translator import scoring, translating
 from tfattn.translator.folder import Folder, fingerprint
 
-SHARED = [data.Vocabulary(["a", "b"])] * 2
+SHARED = (data.Vocabulary(["a", "b"]),) * 2
 PAIRS = [("a b c d e", "a b c d e"), ("a b c d f", "a b c d f")]
 
 
@@ -25,7 +25,7 @@ def echoes(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     write_corpus(tmp_path, PAIRS, ["val", "test"])
 
-    def translate(model, sentences, words, search, progress, max_length):
+    def translate(model, sentences, *_):
         kept = 5 - int(str(model)[-1])
         return [" ".join(sentence.split()[:kept]) for sentence in sentences]
 
@@ -65,32 +65,27 @@ def test_score_has_a_row_for_each_part_and_signatures(echoes, capsys):
     assert [bleu, chrf] == [f"{name}: {signature}" for name, signature in wanted.items()]
     assert "|tok:none|" in bleu and "|seed:12345|" in chrf
     runs = {"seed0": {"val": SAME, "test": SAME}}
-    options = {"beam": 5, "length_penalty": 1.0}
+    searches = {"seed0": repr(decoding.BeamSearch(5))}
+    options = {"searches": searches, "max_length": None, "sentences": None}
     assert result(output) == {**options, "runs": runs, "signatures": wanted}
 
 
-def test_score_result_contains_the_search(echoes, capsys, monkeypatch):
+def test_score_result_contains_the_search(echoes, capsys):
     own = {"num_beams": 6, "length_penalty": 1.0, "early_stopping": False}
     Folder(Path("seed1")).add_to_record(search=own)
 
     def scored(*options):
         translator("score", "--out", *options)
         shown = capsys.readouterr()
-        return result(shown.out), shown.err
+        return result(shown.out)["searches"], shown.err
 
     found, said = scored(*echoes)
-    assert (found["published"], found["beam"]) == ({"seed1": own}, 1)
+    both = [decoding.GreedySearch(), decoding.PooledBeamSearch(**own)]
+    assert list(found.values()) == list(map(repr, both))
     assert said.startswith("note: the runs are translated by different searches, which")
-    found, said = scored("seed1")
-    assert said == "" and found["published"] == {"seed1": own}
-    assert not {"beam", "length_penalty"} & set(found)
-    found, _ = scored(*echoes, "--beam", 2)
-    assert (found["published"], found["beam"]) == ({"seed1": {**own, "num_beams": 2}}, 2)
-    monkeypatch.setattr(translating, "translate", lambda model, sentences, *_, **__: [sentences[0]])
-    asked = {"no_repeat_ngrams": 3, "max_length": 20, "sentences": 1}
-    options = [word for name, n in asked.items() for word in (f"--{name.replace('_', '-')}", n)]
-    found = {"beam": 1, "length_penalty": 1.0, **asked, "runs": {"seed0": {"val": SAME}}}
-    assert scored("seed0", *options)[0] == {**found, "signatures": signatures()}
+    found, said = scored("seed1", "--beam", 2, "--min-length", 3)
+    search = decoding.PooledBeamSearch(2, early_stopping=False, rules=[decoding.rules.MinLength(3)])
+    assert found == {"seed1": repr(search)} and said == ""
 
 
 def test_score_interval_is_within_the_scale_and_of_fewer_samples_of_many_lines(monkeypatch):
@@ -194,7 +189,7 @@ def test_score_of_other_sentences_is_not_compared(echoes, tmp_path, capsys):
     write_corpus(tmp_path / "other", PAIRS[::-1], ["val"])
     Folder(tmp_path / "seed1").add_to_record(data=str(tmp_path / "other"))
     assert status("score", "--compare", "seed0", "--out", "seed1") == 1
-    said = "--compare seed0: seed1 is scored on other sentences of val. Use --data to score both"
+    said = "seed0 and seed1 have other sentences of val. Use --data to score both"
     shown = capsys.readouterr()
     assert said in shown.err and shown.out == ""
     translator("score", "--compare", "seed0", "--out", "seed1", "--data", tmp_path)
@@ -214,7 +209,7 @@ def test_score_ensemble_is_one_run_of_the_same_sentences(echoes, tmp_path, monke
     write_corpus(tmp_path / "other", PAIRS[::-1], ["val"])
     Folder(tmp_path / "seed1").add_to_record(data=str(tmp_path / "other"))
     assert status("score", "--ensemble", *echoes) == 1
-    said = "error: --ensemble seed0: seed1 is scored on other sentences of val. Use --data"
+    said = "error: seed0 and seed1 have other sentences of val. Use --data"
     assert capsys.readouterr().err.startswith(said)
 
 
@@ -254,7 +249,7 @@ def toy_run(path):
     folder = Folder(path)
     folder.add_to_record(
         data=None,
-        settings={"pairs": 70, "seed": 3, "languages": ["en", "de"]},
+        settings={"pairs": 70, "seed": 3, "languages": ["en", "fr"]},
         sentences=fingerprint(line for pair in (*train, *validation) for line in pair),
     )
     return folder, validation

@@ -1,7 +1,6 @@
 """From options to searches."""
 
 import types
-import warnings
 
 import keras
 import pytest
@@ -75,32 +74,15 @@ def test_search_published_first_token_begins_every_translation(tmp_path, own):
 
 def test_published_search_length_penalty_needs_beams(tmp_path):
     options = types.SimpleNamespace(beam=None, length_penalty=0.5)
-    with pytest.raises(ValueError, match="^--length-penalty needs --beam K with K above 1: .* has"):
+    said = "^--length-penalty needs --beam K with K above 1$"
+    with pytest.raises(ValueError, match=said):
         translating.published_search(options, [tmp_path])
     options.beam = 2
     assert translating.published_search(options, [tmp_path]) == {}
-
-
-def test_published_search_of_unlike_runs_is_the_first_with_a_note(tmp_path, capsys):
-    runs = [tmp_path / name for name in ("own", "one", "other", "same")]
-    for run, search in zip(runs, (None, PUBLISHED, {"num_beams": 4}, PUBLISHED), strict=True):
-        run.mkdir()
-        Folder(run).add_to_record(**({"search": search} if search else {}))
-    own, one, other, same = runs
-    options = types.SimpleNamespace(beam=None, length_penalty=None)
-    for paths, found in (([one, same], PUBLISHED), ([one], PUBLISHED), ([own, own], {})):
-        assert translating.published_search(options, paths) == found
-    assert translating.published_search(types.SimpleNamespace(beam=1), [one, other]) == {}
-    assert capsys.readouterr().err == ""
-    for paths, found in (([one, other], PUBLISHED), ([own, one], {})):
-        assert translating.published_search(options, paths) == found
-        said = f"published with different searches; the search of {paths[0]} is used\n"
-        assert capsys.readouterr().err == "note: --ensemble: the runs were " + said
-
-
-def test_translating_in_a_command_gives_no_warning_of_unknown_words():
-    def call(*_, **__):
-        warnings.warn("translate: `source_vocabulary` lacks words", stacklevel=1)
-        return ["b"]
-
-    assert translating.translate(None, ["a"], [None, None], call=call) == ["b"]
+    Folder(tmp_path).add_to_record(search=PUBLISHED)
+    options.beam = None
+    found = translating.published_search(options, [tmp_path])
+    assert found == {**PUBLISHED, "length_penalty": 0.5}
+    options.beam = 1
+    with pytest.raises(ValueError, match=said):
+        translating.published_search(options, [tmp_path])

@@ -5,16 +5,9 @@ A converter is a module for one library, with a function for each way:
     from_x(layer_or_state) -> an equivalent layer or model of tfattn
     to_x(layer) -> the other library's layer, or a state for it
 
-`from_x` takes the other library's object, or the state in its files, such as a dict from names to
-arrays, and returns a built layer. Sizes come from the weights where possible; others are arguments.
-`to_x` is the inverse: a round trip leaves the weights equal, bit for bit. A `ValueError` names each
-feature that only one of the two libraries has; nothing is ignored. One `ValueError` lists all
-weights with unexpected shapes.
-
-A converter may import all other parts of tfattn, and none of them imports a converter. Functions
-import the other library through `tfattn._optional`, and only if they need more than the arrays of a
-state. The test of a converter compares the outputs of both libraries, with random weights, padding
-and masks.
+A round trip leaves the weights equal, bit for bit. A `ValueError` names each feature that only one
+of the two libraries has; nothing is ignored. One `ValueError` lists all weights with unexpected
+shapes.
 """
 
 from tfattn.convert.ctranslate2 import to_ctranslate2

@@ -1,9 +1,7 @@
 """Export of a `Transformer` to CTranslate2, which translates without TensorFlow."""
 
-import json
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import keras
@@ -22,7 +20,6 @@ from tfattn.layers.transformer.feed_forward import GatedFeedForward, Positionwis
 from tfattn.layers.transformer.norm import LayerNormalization
 from tfattn.models.transformer import Transformer
 
-_QUANTIZATIONS = ("float32", "float16", "int16", "int8", "int8_float32", "int8_float16")
 _ACTIVATIONS = {
     keras.activations.relu: "RELU",
     keras.activations.gelu: "GELU",
@@ -84,59 +81,50 @@ def to_ctranslate2(
             are exported as a table.
     Raises:
         ValueError: another class; a model that is not built; a feature that CTranslate2 does not
-            have, by name; vocabularies of other sizes, without `words`, or with repeated words; a
-            folder that is not empty.
+            have, by name; vocabularies of other sizes, or with other special words than each other;
+            a folder that is not empty; another `quantization`.
         ImportError: ctranslate2 is not installed.
     Example:
-        >>> import tempfile
         >>> words = tfattn.data.Vocabulary(["a", "bird", "sings"])
         >>> model = Transformer(len(words), num_layers=1, width=8, num_heads=2, hidden_dim=16)
         >>> model.build_for_any()
-        >>> with tempfile.TemporaryDirectory() as folder:  # doctest: +SKIP
-        ...     tfattn.convert.to_ctranslate2(model, [words, words], folder)
-        ...     served = tfattn.convert.CTranslate2(folder)
-        ...     translations = served.translate(["a bird sings"])
+        >>> tfattn.convert.to_ctranslate2(model, [words, words], "served")  # doctest: +SKIP
     """
     who = "to_ctranslate2"
     weights.check_built(who, "model", model, (Transformer,))
     folder = folders.checked(who, folder, model, vocabularies)
-    _check_words(who, vocabularies)
-    if quantization is not None and quantization not in _QUANTIZATIONS:
-        _checks.fail(who, "quantization", f"be one of {_QUANTIZATIONS}", quantization)
-    _checks.positive_int(who, "max_length", max_length)
+    specs = _optional.find("ctranslate2.specs", "serve", who)
+    special = [_special_words(vocabulary) for vocabulary in vocabularies]
+    if special[0] != special[1]:
+        _checks.fail(who, "vocabularies", "have equal words for unknown, begin and end", special)
     for stack in (model.encoder, model.decoder):
         for block in stack.blocks:
             _check_block(who, block, stack.positions)
     longest = None
     if model.encoder.blocks[0].self_attention.positions is None:
         longest = getattr(model.encoder.positions, "max_length", None) or max_length
-    specs = _optional.find("ctranslate2.specs", "serve", who)
     spec = _spec(specs, model, longest)
     spec.register_source_vocabulary(list(vocabularies[0].words))
     spec.register_target_vocabulary(list(vocabularies[1].words))
     entries = {"add_source_bos": False, "add_source_eos": True, "tfattn_max_length": longest}
-    for name, value in {**folders.special_tokens(vocabularies[1]), **entries}.items():
+    for name, value in {**special[1], **entries}.items():
         spec.config.add_attribute(name, value)
     spec.validate()
     spec.optimize(quantization)
     with folders.atomic_folder(folder) as unfinished:
         folders.save_vocabularies(vocabularies, unfinished)
         spec.save(unfinished)
-        path = Path(unfinished, "config.json")
-        written = {"tfattn_files": folders.fingerprints(unfinished)}
-        record = {**json.loads(path.read_text("utf-8")), **written}
-        path.write_text(json.dumps(record, indent=2), "utf-8")
 
 
-def _check_words(who: str, vocabularies: Sequence[Any]) -> None:
-    """Raises unless words are distinct, and both vocabularies have the same special words."""
-    for i, vocabulary in enumerate(vocabularies):
-        words = getattr(vocabulary, "words", None)
-        if words is None or len(set(words)) != len(vocabulary):
-            _checks.fail(who, f"vocabularies[{i}]", "have distinct `words`", vocabulary)
-    special = [folders.special_tokens(vocabulary) for vocabulary in vocabularies]
-    if special[0] != special[1]:
-        _checks.fail(who, "vocabularies", "have equal words for unknown, begin and end", special)
+def _special_words(vocabulary: Any) -> dict[str, str]:
+    """The special words of a vocabulary, by their names in CTranslate2's `config.json`."""
+    begin = vocabulary.words[vocabulary.begin_id]
+    return {
+        "unk_token": vocabulary.words[vocabulary.unknown_id],
+        "bos_token": begin,
+        "eos_token": vocabulary.words[vocabulary.end_id],
+        "decoder_start_token": begin,
+    }
 
 
 def _check_block(who: str, block: TransformerBlock, added: keras.layers.Layer) -> None:
@@ -145,8 +133,9 @@ def _check_block(who: str, block: TransformerBlock, added: keras.layers.Layer) -
     attention, network = block.self_attention, block.feed_forward
     norm = block.self_attention_norm.norm
     weights.check_type(who, "attention", attention, (MultiHeadAttention,))
-    allowed = ("scale", "positions", "num_key_value_heads", "use_bias")
-    blocks.check_attention(who, attention, allowed)
+    blocks.check_attention(
+        who, attention, allowed=("scale", "positions", "num_key_value_heads", "use_bias")
+    )
     some = attention.num_key_value_heads not in (1, attention.num_heads)
     reason = "CTranslate2 has a key head for each query head, or one for all"
     weights.refuse(who, "num_key_value_heads", some, reason)

@@ -1,11 +1,10 @@
 """Translation by CTranslate2 with a folder of `to_ctranslate2`."""
 
-import contextlib
 import json
 import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
@@ -35,10 +34,8 @@ class CTranslate2:
         source_vocabulary, target_vocabulary: vocabularies of the folder.
         max_length: maximum number of tokens of a sentence, as positions allow; None for no limit.
     Raises:
-        FileNotFoundError: the folder does not exist.
-        ValueError: the folder was not written by `to_ctranslate2`, is damaged, or its model or
-            vocabularies were replaced; a tokenizer is missing or superfluous; CTranslate2 rejects
-            the options, such as a missing GPU.
+        FileNotFoundError: the folder or a vocabulary does not exist.
+        ValueError: a tokenizer is missing or superfluous; CTranslate2 rejects the options.
         ImportError: ctranslate2 is not installed.
     Example: see `tfattn.convert.to_ctranslate2`.
     """
@@ -50,32 +47,14 @@ class CTranslate2:
         **options: Any,
     ):
         folder = _checks.path("CTranslate2", "folder", folder)
-        if not os.path.isdir(folder):
-            expected = "name an existing folder"
-            _checks.fail("CTranslate2", "folder", expected, folder, error=FileNotFoundError)
-        if not isinstance(tokenizers, list | tuple) or len(tokenizers) != 2:
-            expected = "be a pair of functions or None, for source and target"
-            _checks.fail("CTranslate2", "tokenizers", expected, tokenizers)
-        self._folder = folder
         engine = _optional.find("ctranslate2", "serve", "CTranslate2")
-        record = self._record()
-        self.max_length, written = record["tfattn_max_length"], record["tfattn_files"]
         self.source_vocabulary, self.target_vocabulary = (
             data.load_vocabulary(os.path.join(folder, name), tokenizer)
             for name, tokenizer in zip(folders.VOCABULARIES, tokenizers, strict=True)
         )
-        both = zip(written, folders.fingerprints(folder), strict=False)  # older ones list fewer
-        for name, (one, other) in zip(folders.FILES, both, strict=False):
-            if one != other:
-                self._refuse(f"contain the {name} written by `tfattn.convert.to_ctranslate2`")
-        special = folders.special_tokens(self.target_vocabulary)
-        if any(record.get(name) != word for name, word in special.items()):
-            self._refuse(f"have {special} in its config.json, as in its vocabularies")
-        try:
-            self.translator = engine.Translator(folder, **options)
-        except (RuntimeError, TypeError, ValueError) as error:
-            expected = f"be options with which CTranslate2 can load {folder} ({error})"
-            _checks.fail("CTranslate2", "options", expected, options)
+        record = json.loads(Path(folder, "config.json").read_text("utf-8"))
+        self.max_length = record["tfattn_max_length"]
+        self.translator = engine.Translator(folder, **options)
 
     def translate(
         self,
@@ -105,22 +84,13 @@ class CTranslate2:
         Returns:
             A list of strings, in the order of `sentences`; "" for an empty sentence.
         Raises:
-            ValueError: `sentences` is a single string, or contains anything but strings; a number
-                is out of its range; a sentence or `max_length` exceeds the model's positions.
+            ValueError: `sentences` is a single string, or contains anything but strings; a sentence
+                exceeds the model's positions; CTranslate2 rejects a number.
         """
-        who = "CTranslate2.translate"
+        who, source = "CTranslate2.translate", self.source_vocabulary
         sentences = _checks.strings(who, "sentences", sentences)
-        _checks.positive_int(who, "num_beams", num_beams)
-        _checks.non_negative_number(who, "length_penalty", length_penalty)
-        _checks.positive_int(who, "batch_size", batch_size)
-        if max_length is not None:
-            _checks.positive_int(who, "max_length", max_length)
-            if self.max_length is not None and max_length > self.max_length:
-                expected = f"be at most {self.max_length}, by the model's positions"
-                _checks.fail(who, "max_length", expected, max_length)
-        vocabulary, longest = self.source_vocabulary, self.max_length
         encoded = encoded_rows(
-            who, "source_vocabulary", vocabulary, sentences, longest, "sentences[{}]"
+            who, "source_vocabulary", source, sentences, self.max_length, "sentences[{}]"
         )
         full = [i for i, ids in enumerate(encoded) if ids]
         translations = [""] * len(sentences)
@@ -135,7 +105,7 @@ class CTranslate2:
         for end in np.unique(ends):
             places = [i for i, one in zip(full, ends, strict=True) if one == end]
             found = self.translator.translate_batch(
-                [[self.source_vocabulary.words[j] for j in encoded[i]] for i in places],
+                [[source.words[j] for j in encoded[i]] for i in places],
                 beam_size=num_beams,
                 length_penalty=length_penalty,
                 max_batch_size=batch_size,
@@ -153,17 +123,3 @@ class CTranslate2:
             tokens = [ids_of[token] for token in results[i].result().hypotheses[0][:length]]
             translations[i] = self.target_vocabulary.decode(tokens)
         return translations
-
-    def _record(self) -> dict[str, Any]:
-        """The content of `config.json`."""
-        damages = (OSError, ValueError, TypeError, KeyError, RecursionError)  # also of no file
-        with contextlib.suppress(*damages):
-            record = json.loads(Path(self._folder, "config.json").read_text("utf-8"))
-            longest, written = record["tfattn_max_length"], record["tfattn_files"]
-            is_limit = longest is None or (type(longest) is int and longest > 0)
-            if is_limit and len(written) >= 3:
-                return record
-        self._refuse("be written by `tfattn.convert.to_ctranslate2`")
-
-    def _refuse(self, expected: str) -> NoReturn:
-        _checks.fail("CTranslate2", "folder", expected, self._folder)

@@ -1,9 +1,7 @@
 """Folders of exported models: the files of another engine, and the vocabularies."""
 
 import contextlib
-import hashlib
 import os
-import pathlib
 import tempfile
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -12,19 +10,12 @@ from tfattn import _checks
 from tfattn.models.transformer import Transformer
 
 VOCABULARIES = ("source.vocabulary", "target.vocabulary")
-# The files of a folder for CTranslate2 besides `config.json`; it shares equal words of both sides.
-FILES = (
-    *(*VOCABULARIES, "model.bin"),
-    *("shared_vocabulary.json", "source_vocabulary.json", "target_vocabulary.json"),
-)
 
 
 def checked(
     who: str, folder: str | os.PathLike[str], model: Transformer, vocabularies: Sequence[Any]
 ) -> str:
     """The path of a new or empty folder; raises unless vocabularies have the model's sizes."""
-    if not isinstance(vocabularies, list | tuple) or len(vocabularies) != 2:
-        _checks.fail(who, "vocabularies", "be a pair, source and target", vocabularies)
     for i, (side, vocabulary) in enumerate(zip(("source", "target"), vocabularies, strict=True)):
         name = f"vocabularies[{i}]"
         _checks.vocabulary(who, name, vocabulary)
@@ -33,7 +24,7 @@ def checked(
             expected = f"have {size} entries, as in the model"
             _checks.fail(who, name, expected, len(vocabulary))
     folder = _checks.path(who, "folder", folder)
-    if os.path.exists(folder) and not (os.path.isdir(folder) and not os.listdir(folder)):
+    if os.path.exists(folder) and (not os.path.isdir(folder) or os.listdir(folder)):
         _checks.fail(who, "folder", "be new, or an empty folder", folder)
     return folder
 
@@ -41,38 +32,18 @@ def checked(
 @contextlib.contextmanager
 def atomic_folder(folder: str | os.PathLike[str]) -> Iterator[str]:
     """A temporary folder that becomes `folder` on success; an error leaves nothing behind."""
-    empty = os.path.isdir(folder)
     above, name = os.path.split(os.path.realpath(folder))
     os.makedirs(above, exist_ok=True)
     # On the same file system, so that the move is atomic.
-    with tempfile.TemporaryDirectory(prefix="unfinished.", dir=folder if empty else above) as aside:
+    with tempfile.TemporaryDirectory(prefix="unfinished.", dir=above) as aside:
         unfinished = os.path.join(aside, name)
         os.mkdir(unfinished)
         yield unfinished
-        if empty:
-            for file in os.listdir(unfinished):
-                os.replace(os.path.join(unfinished, file), os.path.join(folder, file))
-        else:
-            os.replace(unfinished, folder)
+        if os.path.isdir(folder):  # an empty one
+            os.rmdir(folder)
+        os.replace(unfinished, os.path.join(above, name))
 
 
 def save_vocabularies(vocabularies: Sequence[Any], folder: str) -> None:
     for vocabulary, name in zip(vocabularies, VOCABULARIES, strict=True):
         vocabulary.save(os.path.join(folder, name))
-
-
-def special_tokens(vocabulary: Any) -> dict[str, str]:
-    """The special tokens of the target, by their names in CTranslate2's `config.json`."""
-    begin = vocabulary.words[vocabulary.begin_id]
-    return {
-        "unk_token": vocabulary.words[vocabulary.unknown_id],
-        "bos_token": begin,
-        "eos_token": vocabulary.words[vocabulary.end_id],
-        "decoder_start_token": begin,
-    }
-
-
-def fingerprints(folder: str) -> list[str | None]:
-    """Of the `FILES` of a folder; None for one that is missing."""
-    files = [pathlib.Path(folder, name) for name in FILES]
-    return [hashlib.sha256(f.read_bytes()).hexdigest() if f.is_file() else None for f in files]

@@ -45,14 +45,10 @@ def to_onnx(
             TensorFlow.
         ImportError: tf2onnx is not installed.
     Example:
-        >>> import os, tempfile
         >>> words = tfattn.data.Vocabulary(["a", "bird", "sings"])
         >>> model = Transformer(len(words), num_layers=1, width=8, num_heads=2, hidden_dim=16)
         >>> model.build_for_any()
-        >>> with tempfile.TemporaryDirectory() as folder:  # doctest: +SKIP
-        ...     tfattn.convert.to_onnx(model, [words, words], folder)
-        ...     sorted(os.listdir(folder))
-        ['encoder.onnx', 'source.vocabulary', 'step.onnx', 'target.vocabulary']
+        >>> tfattn.convert.to_onnx(model, [words, words], "onnx")  # doctest: +SKIP
     """
     who = "to_onnx"
     _check(who, model)
@@ -86,13 +82,9 @@ def to_litert(model: Transformer, path: str | os.PathLike[str]) -> None:
             float32; another file extension; a backend other than TensorFlow.
         FileNotFoundError: the folder of `path` does not exist.
     Example:
-        >>> import os, tempfile
         >>> model = Transformer(7, num_layers=1, width=8, num_heads=2, hidden_dim=16)
         >>> model.build_for_any()
-        >>> with tempfile.TemporaryDirectory() as folder:  # doctest: +SKIP
-        ...     tfattn.convert.to_litert(model, os.path.join(folder, "model.tflite"))
-        ...     os.listdir(folder)
-        ['model.tflite']
+        >>> tfattn.convert.to_litert(model, "model.tflite")  # doctest: +SKIP
     """
     who = "to_litert"
     _check(who, model)
@@ -119,7 +111,7 @@ def _check(who: str, model: Any) -> None:
 
 
 def _export(model: keras.Model, inputs: Any, path: str) -> None:
-    with scope.export("onnx"):
+    with scope.of_format("onnx"):
         model.export(path, format="onnx", verbose=False, input_signature=[inputs])
 
 
@@ -138,7 +130,7 @@ def _converted(model: Transformer) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         archive = keras.export.ExportArchive()
         archive.track(model)
-        with scope.export("litert"):
+        with scope.of_format("litert"):
             archive.add_endpoint("encode", encode, [source])
             archive.add_endpoint("step", take_step, [inputs])
             archive.write_out(folder, verbose=False)

@@ -19,7 +19,7 @@ NEVER = -100.0
 
 _SIDES = ("encoder", "decoder")
 _OF_SIDE = ("layers", "ffn_dim", "attention_heads")
-SIZES = tuple(f"{side}_{size}" for side in _SIDES for size in _OF_SIDE)
+_SIZES = tuple(f"{side}_{size}" for side in _SIDES for size in _OF_SIDE)
 
 # The matrices with a row for each token.
 _MATRICES = (*(f"model.{side}.embed_tokens.weight" for side in _SIDES), "lm_head.weight")
@@ -61,19 +61,17 @@ def from_marian(state: Mapping[str, Any], config: Mapping[str, Any]) -> Transfor
     Returns:
         A built model with the same weights.
     Raises:
-        ValueError: the config has an unsupported feature, by name: an encoder and a decoder of
-            different sizes, norms in other places, another activation; weights are missing,
-            unknown, or of other shapes, all of which are listed.
+        ValueError: the config has an unsupported feature, by name; weights are missing, unknown, or
+            of other shapes, all of which are listed.
 
     Source: Junczys-Dowmunt et al. 2018, arXiv:1804.00344, for Marian.
     """
     who = "from_marian"
     needed = ("d_model", "activation_function", "vocab_size", "pad_token_id")
-    _checks.mapping(who, "config", config, (*needed, *SIZES))
+    _checks.mapping(who, "config", config, (*needed, "max_position_embeddings", *_SIZES))
     state = weights.read(who, state)
     _refuse(who, config)
     width, num_heads = config["d_model"], config["encoder_attention_heads"]
-    _checks.divides(who, "encoder_attention_heads", num_heads, "d_model", width)
     network = PositionwiseFeedForward(
         config["encoder_ffn_dim"],
         activation=_ACTIVATIONS[config["activation_function"]],
@@ -163,7 +161,7 @@ def ids_from_marian(ids: Any, config: Mapping[str, Any]) -> np.ndarray:
         >>> print(tfattn.convert.ids_from_marian([[7, 0, 12, 12]], {"pad_token_id": 12}))
         [[8 1 0 0]]
     """
-    ids = _ids("ids_from_marian", ids, config)
+    ids = _ids("ids_from_marian", ids)
     return np.where(ids == config["pad_token_id"], 0, ids + 1).astype("int32")
 
 
@@ -179,20 +177,14 @@ def ids_to_marian(ids: Any, config: Mapping[str, Any]) -> np.ndarray:
         >>> print(tfattn.convert.ids_to_marian([[8, 1, 0, 0]], {"pad_token_id": 12}))
         [[ 7  0 12 12]]
     """
-    ids = _ids("ids_to_marian", ids, config)
+    ids = _ids("ids_to_marian", ids)
     return np.where(ids == 0, config["pad_token_id"], ids - 1).astype("int32")
 
 
-def _ids(who: str, ids: Any, config: Mapping[str, Any]) -> np.ndarray:
-    _checks.mapping(who, "config", config, ["pad_token_id"])
-    _checks.non_negative_int(who, "pad_token_id", config["pad_token_id"])
-    try:
-        found = np.asarray(ids)
-    except ValueError:
-        _checks.fail(who, "ids", "be integers, in rows of one length", ids)
-    if found.dtype.kind not in "iu":
-        _checks.fail(who, "ids", "hold integers", f"{found.dtype}, of shape {found.shape}")
-    return found
+def _ids(who: str, ids: Any) -> np.ndarray:
+    ids = np.asarray(ids)
+    _checks.integer_dtype(who, "ids", str(ids.dtype))
+    return ids
 
 
 def _refuse(who: str, config: Mapping[str, Any]) -> None:
@@ -207,7 +199,7 @@ def _refuse(who: str, config: Mapping[str, Any]) -> None:
         reason = "only norms after each sublayer are supported"
         weights.refuse(who, name, bool(config.get(name)), reason)
     activation = config["activation_function"]
-    if activation not in list(_ACTIVATIONS):  # a damaged config may have a list here
+    if activation not in _ACTIVATIONS:
         _checks.fail(who, "activation_function", f"be one of {sorted(_ACTIVATIONS)}", activation)
 
 

@@ -10,7 +10,6 @@ import numpy as np
 from tfattn import _checks
 from tfattn.convert import blocks, weights
 from tfattn.layers.attention.multi_head import MultiHeadAttention
-from tfattn.layers.configs import keras_object
 from tfattn.layers.transformer.block import TransformerBlock, TransformerEncoderBlock
 from tfattn.layers.transformer.decoder_block import TransformerDecoderBlock
 from tfattn.layers.transformer.feed_forward import PositionwiseFeedForward
@@ -98,11 +97,6 @@ def from_torch(
         (1, 3, 8)
     """
     who = "from_torch"
-    _checks.boolean(who, "norm_first", norm_first)
-    _checks.positive_number(who, "epsilon", epsilon)
-    _checks.probability(who, "dropout", dropout)
-    if keras_object(who, "activation", activation) is None:
-        _checks.fail(who, "activation", "be an activation", activation)
     state = weights.read(who, state)
     _checks.positive_int(who, "num_heads", num_heads)
     for name in state:
@@ -201,7 +195,6 @@ def _model(
     """A stack of blocks, or a Transformer of two stacks, with the sizes of the state."""
 
     def stack(kind: str, prefix: str = "") -> list[keras.layers.Layer]:
-        """The blocks below a prefix, and the norm after them if there is one."""
         layers: list[keras.layers.Layer] = []
         while f"{(above := f'{prefix}layers.{len(layers)}.')}norm1.weight" in state:
             layers.append(_block(who, kind, state, above, options))

@@ -7,12 +7,12 @@ import keras
 
 from tfattn import _checks
 from tfattn._types import Tensor
-from tfattn.core import biases, softmax, symbolic
+from tfattn.core import biases, softmax
 from tfattn.core.call import AttentionCall
 from tfattn.core.engine import dispatch
-from tfattn.core.floats import given_floats
 from tfattn.core.guard import zero_unseen
 from tfattn.core.scores import facts_of, scaled_dot_product
+from tfattn.core.tensors import check_batch, given_floats
 
 
 def attend(
@@ -48,13 +48,9 @@ def attend(
     mask and score.
 
     On a CPU `attend` streams by default where T and S are at least 64, T · S is at least 512², and
-    B · H · T · S is at least 2²³, or 2²⁷ for a dot product without a mask or a bias on TensorFlow
-    where the processor has bfloat16 products. For a score other than a dot product, T · S times the
-    width of the operands is at least 512², and B · H · T · S times that width at least 2²⁴. Where
-    PyTorch's kernel supports the call, 512² pairs are enough. On other devices the limits are
-    1024², and 2²⁷ or 2²⁸; a backend's kernel runs every call it supports. Where the weights are
-    returned, `attend` never streams. On TensorFlow, a graph of unknown lengths holds both paths,
-    and chooses at run time; on JAX and PyTorch the lengths are known when a call is traced.
+    B · H · T · S is at least 2²³; the page on long sequences has the limits of other scores and
+    devices. Where the weights are returned, it never streams. On TensorFlow, a graph of unknown
+    lengths holds both paths, and chooses at run time.
 
     Args:
         query: float `(B, T, Dq)`, or `(B, H, T, Dq)` with H heads.
@@ -76,11 +72,9 @@ def attend(
         return_weights: whether to return the weights too.
         path: "dense" or "streamed" to choose the path. Defaults to None, which leaves the choice
             to the scope `tfattn.attention_path`, or else to the sizes. On TensorFlow, second
-            derivatives under `jit_compile=True` need "dense" where a size is unknown when they are
-            traced.
+            derivatives under `jit_compile=True` need "dense" where a size is unknown.
         return_log_sum_exp: whether to return the log of the sum of the exponentials too, by which
-            `merge_attentions` joins calls over parts of the keys, and `normalizers.add_sinks` adds
-            a sink.
+            `merge_attentions` joins calls over parts of the keys.
         normalizer: function of scores and visible pairs to weights that replaces the softmax: one
             of `tfattn.normalizers`, or your own. Dense path only, since it needs all scores of a
             query at once.
@@ -152,13 +146,13 @@ def _operands(
     letters = "(B, S, D)" if rank == 3 else "(B, G, S, D)"
     for name, x in (("key", key), ("value", value)):
         _checks.rank("attend", name, x.shape, (rank,), letters)
-        symbolic.check_batch("attend", name, x.shape, "query", query.shape)
+        check_batch("attend", name, x.shape, "query", query.shape)
     for name, x in (("query", query), ("key", key)):
         _checks.has_width("attend", name, x.shape)
     if facts_of(score).is_scaled:
         _checks.known_width("attend", "query", query.shape)
     if facts_of(score).is_product:
-        _checks.same_width("attend", "key", key.shape, "query", query.shape)
+        _checks.same_size("attend", "key", key.shape[-1], "query", query.shape[-1], "features")
     _checks.same_size("attend", "key", key.shape[-2], "value", value.shape[-2])
     if rank == 4:
         heads, groups = query.shape[1], key.shape[1]

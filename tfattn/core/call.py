@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
+from keras import ops
 
 from tfattn._types import Size, Tensor
-from tfattn.core import symbolic
 from tfattn.core.biases import Bias
 from tfattn.core.masks import Mask
 from tfattn.core.objects import Splittable
@@ -51,7 +51,10 @@ class AttentionCall(Splittable):
     @property
     def lengths(self) -> tuple[Size, Size]:
         """T and S."""
-        return symbolic.shape_of(self.query)[-2], symbolic.shape_of(self.key)[-2]
+        known = self.query.shape[-2], self.key.shape[-2]
+        if None not in known:
+            return known
+        return ops.shape(self.query)[-2], ops.shape(self.key)[-2]
 
     @property
     def rank(self) -> int:

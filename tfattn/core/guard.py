@@ -9,15 +9,16 @@ every path and every layer replaces tokens before they are multiplied:
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
-import numpy as np
 from keras import ops
 
-from tfattn.core import products, symbolic
-from tfattn.core.engine import devices
+from tfattn._types import Size
 from tfattn.core.masks import Grid, Mask
+from tfattn.core.tensors import repeat_heads, shape_of, with_heads
+
+_ROWS = 16  # queries at a time
 
 
 def zero_hidden(tokens: Any, seen: Any) -> Any:
@@ -32,7 +33,7 @@ def zero_unseen(mask: Mask | None, query: Any, value: Any, key: Any) -> tuple[An
     """Rule 1 for `value` and `key`, which may be one tensor, under the mask of a call."""
     if mask is None:
         return value, key
-    seen = mask.seen_keys(Grid.whole(symbolic.shape_of(query)[-2], symbolic.shape_of(key)[-2]))
+    seen = mask.seen_keys(Grid.whole(shape_of(query)[-2], shape_of(key)[-2]))
     if seen is None:
         return value, key
     zeroed = zero_hidden(value, seen)
@@ -49,39 +50,36 @@ def zero_nonfinite_padding(tokens: Any, mask: Any) -> Any:
     return ops.where(ops.logical_or(mask, usable), tokens, 0.0)
 
 
-class Guarded(NamedTuple):
-    """Operands after rule 2, and the places where they were replaced."""
-
-    query: Any
-    key: Any
-    value: Any
-    nan_queries: Any  # bool (..., T, 1): queries that became NaN
-    kept: Any  # bool (..., S, 1): keys and values that stayed
-
-
-def guard(query: Any, key: Any, value: Any, attends_to: Callable[[Any], Any]) -> Guarded:
-    """Rule 2; `attends_to` is a function of bool `(B, S, 1)` or `(B, H, S, 1)`, the tokens that are
-    finite, to bool `(..., T or 1, 1)`: the queries that may see one of the others.
+def guard(query: Any, key: Any, value: Any, attends_to: Callable[[Any], Any]) -> tuple[Any, ...]:
+    """Query, key and value after rule 2; `attends_to` is a function of bool `(B, S, 1)` or
+    `(B, H, S, 1)`, the tokens that are finite, to bool `(..., T or 1, 1)`: the queries that may see
+    one of the others.
     """
     kept = ops.logical_and(_finite(key), _finite(value))  # (B, S, 1) or (B, G, S, 1)
-    nan_queries = attends_to(products.repeat_heads(kept, query))
-    return Guarded(
-        ops.where(nan_queries, float("nan"), query),
-        ops.where(kept, key, 0.0),
-        ops.where(kept, value, 0.0),
-        nan_queries,
-        kept,
-    )
+    nan_queries = attends_to(repeat_heads(kept, query))
+    query = ops.where(nan_queries, float("nan"), query)
+    return query, ops.where(kept, key, 0.0), ops.where(kept, value, 0.0)
 
 
-def known_finite(*tokens: Any) -> bool:
-    """Whether all tokens are finite, if that is quickly read: in eager TensorFlow on a CPU."""
-    if keras.backend.backend() != "tensorflow" or devices.kind(tokens[0]) != "cpu":
-        return False
-    try:
-        return all(np.isfinite(ops.convert_to_numpy(x)).all() for x in tokens)
-    except NotImplementedError:  # symbolic
-        return False
+def attends_by_blocks(mask: Mask, query: Any, finite: Any) -> Any:
+    """`attends_to` of `guard` under a mask, computed for some of the queries at a time."""
+    num_queries, num_keys = shape_of(query)[-2], shape_of(finite)[-2]
+    broken = ops.swapaxes(ops.logical_not(finite), -1, -2)  # (..., 1, S)
+    outer = ops.shape(broken)[:-2]
+
+    def rows(i: Size) -> Any:
+        grid = Grid(num_queries, num_keys, i * _ROWS, 0, _ROWS, num_keys, aligned=True)
+        visible = with_heads(mask.on(grid), len(broken.shape))
+        seen = ops.any(ops.logical_and(visible, broken), axis=-1)  # (..., t or 1)
+        return ops.broadcast_to(seen, (*outer, _ROWS))
+
+    count = -(-num_queries // _ROWS)
+    if keras.backend.backend() == "torch":
+        found = ops.stack([rows(i) for i in range(count)])
+    else:
+        found = ops.map(rows, ops.arange(count, dtype="int32"))  # (blocks, ..., t)
+    found = ops.reshape(ops.moveaxis(found, 0, -2), (*outer, count * _ROWS, 1))
+    return found[..., :num_queries, :]
 
 
 def _finite(tokens: Any) -> Any:

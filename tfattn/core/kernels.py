@@ -6,8 +6,8 @@ turns log K into the weights of Nadaraya and Watson. In log space a query far fr
 gets finite weights that sum to 1. A kernel of compact support returns −inf outside its support, the
 score of a masked pair.
 
-To add a kernel, write one more formula with `@_named`; its slope is in `kernel_regression.kernels`.
-Users may also pass a function instead of a name.
+To add a kernel, write one more formula; its slope is in `kernel_regression.kernels`. Users may also
+pass a function instead of a name.
 
 Source: Nadaraya 1964; Watson 1964; Epanechnikov 1969; Cleveland 1979 for the tricube; Silverman,
 Density Estimation, 1986, table 3.1; Wasserman, All of Nonparametric Statistics, 4.2. D2L
@@ -24,22 +24,7 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn._types import Tensor
-from tfattn.core.floats import given_floats
-
-__all__ = [
-    "biweight",
-    "boxcar",
-    "cosine",
-    "epanechnikov",
-    "gaussian",
-    "get",
-    "laplace",
-    "logistic",
-    "names",
-    "support",
-    "triangular",
-    "tricube",
-]
+from tfattn.core.tensors import given_floats
 
 Kernel = Callable[[Tensor], Tensor]  # from u² to log K(u)
 Formula = Callable[[Any, Any], Any]  # of u² and a module of array functions, Keras's or NumPy's
@@ -54,8 +39,8 @@ _functions.sqrt = lambda squared: ops.sqrt(ops.maximum(squared, 1e-12))
 _functions.log1p = lambda x: ops.log(1.0 + x)
 
 
-def _named(formula: Formula) -> Kernel:
-    name = formula.__name__
+def _kernel(name: str, about: str, formula: Formula) -> Kernel:
+    """The kernel of a formula, by the documentation's words about it."""
 
     def kernel(squared: Tensor) -> Tensor:
         squared = given_floats(f"kernels.{name}", "squared", squared, "(...)")
@@ -65,7 +50,7 @@ def _named(formula: Formula) -> Kernel:
         return ops.cast(_log(name, wide), dtype)
 
     kernel.__name__ = kernel.__qualname__ = name
-    kernel.__doc__ = formula.__doc__
+    kernel.__doc__ = f"{name.capitalize()}: {about}, for `squared` = u²."
     FORMULAS[name], _BY_NAME[name] = formula, kernel
     return kernel
 
@@ -80,69 +65,39 @@ def _log(name: str, squared: Tensor) -> Tensor:
     return ops.where(squared >= 1.0, -float("inf"), ops.log(inside))
 
 
-@_named
-def gaussian(squared: Any, functions: Any) -> Any:
-    """Gaussian: log K = −u²/2, for `squared` = u²."""
-    return -0.5 * squared
+def _cubed(x: Any) -> Any:
+    return x * x * x  # a power takes six times as long
 
 
-@_named
-def boxcar(squared: Any, functions: Any) -> Any:
-    """Boxcar: K = 1 for u ≤ 1, else 0. It gives the plain mean of the neighbors."""
-    return 1.0 + 0.0 * squared
+def _logistic(u: Any, f: Any) -> Any:
+    return -u - 2.0 * f.log1p(f.exp(-u)) + 2.0 * math.log(2.0)
 
 
-@_named
-def triangular(squared: Any, functions: Any) -> Any:
-    """Triangular: K = 1 − u for u < 1, else 0."""
-    return 1.0 - functions.sqrt(squared)
-
-
-@_named
-def epanechnikov(squared: Any, functions: Any) -> Any:
-    """Epanechnikov: K = 1 − u² for u < 1, else 0."""
-    return 1.0 - squared
-
-
-@_named
-def biweight(squared: Any, functions: Any) -> Any:
-    """Biweight, or quartic: K = (1 − u²)² for u < 1, else 0."""
-    return (1.0 - squared) * (1.0 - squared)
-
-
-@_named
-def tricube(squared: Any, functions: Any) -> Any:
-    """Tricube, of LOESS: K = (1 − u³)³ for u < 1, else 0."""
-    edge = 1.0 - squared * functions.sqrt(squared)
-    return edge * edge * edge  # a power takes six times as long
-
-
-@_named
-def cosine(squared: Any, functions: Any) -> Any:
-    """Cosine: K = cos(π u / 2) for u < 1, else 0."""
+gaussian = _kernel("gaussian", "log K = −u²/2", lambda s, f: -0.5 * s)
+boxcar = _kernel("boxcar", "K = 1 for u ≤ 1, else 0: a plain mean", lambda s, f: 1.0 + 0.0 * s)
+triangular = _kernel("triangular", "K = 1 − u for u < 1, else 0", lambda s, f: 1.0 - f.sqrt(s))
+epanechnikov = _kernel("epanechnikov", "K = 1 − u² for u < 1, else 0", lambda s, f: 1.0 - s)
+biweight = _kernel(
+    "biweight", "K = (1 − u²)² for u < 1, else 0", lambda s, f: (1.0 - s) * (1.0 - s)
+)
+tricube = _kernel(
+    "tricube", "K = (1 − u³)³ for u < 1, else 0", lambda s, f: _cubed(1.0 - s * f.sqrt(s))
+)
+cosine = _kernel(
+    "cosine",
+    "K = cos(π u / 2) for u < 1, else 0",
     # The sine of the distance to the edge keeps more digits than the cosine, and stays above 0.
-    return functions.sin(0.5 * math.pi * (1.0 - functions.sqrt(squared)))
+    lambda s, f: f.sin(0.5 * math.pi * (1.0 - f.sqrt(s))),
+)
+laplace = _kernel("laplace", "log K = −u, with long tails", lambda s, f: -f.sqrt(s))
+logistic = _kernel("logistic", "K = 1 / cosh²(u / 2)", lambda s, f: _logistic(f.sqrt(s), f))
 
-
-@_named
-def laplace(squared: Any, functions: Any) -> Any:
-    """Laplace: log K = −u. Its tails are long: far away, ratios of weights stay bounded."""
-    return -functions.sqrt(squared)
-
-
-@_named
-def logistic(squared: Any, functions: Any) -> Any:
-    """Logistic: K = 1 / cosh²(u / 2), between the Gaussian and Laplace."""
-    u = functions.sqrt(squared)
-    return -u - 2.0 * functions.log1p(functions.exp(-u)) + 2.0 * math.log(2.0)
+__all__ = [*_BY_NAME, "get", "names", "support"]
 
 
 def support(kernel: str | Kernel) -> float | None:
-    """The distance in bandwidths beyond which a kernel is 0: 1.0; inf for unbounded support; None
-    for a user's function, since its support is unknown.
+    """The distance in bandwidths beyond which a kernel is 0; None for a user's function.
 
-    Raises:
-        ValueError: no kernel has that name.
     Example:
         >>> kernels.support("tricube"), kernels.support("gaussian")
         (1.0, inf)

@@ -9,7 +9,7 @@ from keras import ops
 from tfattn import _checks
 from tfattn._types import Tensor
 from tfattn.core import softmax
-from tfattn.core.floats import given_floats
+from tfattn.core.tensors import given_floats
 
 
 def merge_attentions(outputs: Sequence[Any], log_sum_exps: Sequence[Any]) -> tuple[Tensor, Tensor]:

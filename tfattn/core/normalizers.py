@@ -1,8 +1,7 @@
 """Functions that turn scores into weights, other than the softmax.
 
 `sparsemax` and the function of `top_k` replace the softmax: `attend(..., normalizer=sparsemax)`.
-They need all scores of a query at once, so they run on the dense path. `add_sinks` follows after a
-softmax, on either path.
+They need all scores of a query at once, so they run on the dense path.
 
 A custom normalizer is a function of the scores `(..., T, S)`, in float32 or wider, and of a bool
 tensor that broadcasts to them, True where a query may see a key, or None where it sees all keys. It
@@ -17,10 +16,10 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn._types import Tensor
-from tfattn.core import pairs, softmax
-from tfattn.core.floats import given_floats
+from tfattn.core import softmax
+from tfattn.core.tensors import checked_bool, given_floats
 
-__all__ = ["add_sinks", "sparsemax", "top_k"]
+__all__ = ["sparsemax", "top_k"]
 
 
 def sparsemax(scores: Any, visible: Any = None) -> Tensor:
@@ -70,8 +69,6 @@ def top_k(k: int) -> Callable[..., Tensor]:
         k: positive int.
     Returns:
         Function of scores `(..., T, S)` and of the visible pairs to weights, like `sparsemax`.
-    Raises:
-        ValueError: `k` is not a positive int.
     Example:
         >>> print(np.asarray(normalizers.top_k(2)(np.array([[1.0, 0.0, 1.0, -1.0]], "float32"))))
         [[0.5 0.  0.5 0. ]]
@@ -98,69 +95,14 @@ def top_k(k: int) -> Callable[..., Tensor]:
     return normalize
 
 
-def add_sinks(output: Any, log_sum_exp: Any, sinks: Any) -> tuple[Tensor, Tensor]:
-    """Attention with a sink: one more score in each row's sum, with a value of 0.
-
-        weights'     = weights · sigmoid(log_sum_exp − sink)
-        log_sum_exp' = log(exp(log_sum_exp) + exp(sink))
-
-    A query without a matching key may thus give its weight to the sink instead of to some key. A
-    query without visible keys has an output of 0 and the sink as its log_sum_exp.
-
-    Args:
-        output: float `(B, T, Dv)` or `(B, H, T, Dv)`, of `attend`; or its weights.
-        log_sum_exp: float `(B, T)` or `(B, H, T)`, of `attend` with `return_log_sum_exp`.
-        sinks: a number, or `(H,)`, one per head.
-    Returns:
-        (output, log_sum_exp) with the sink.
-    Example: a sink with the score of each of three keys takes a quarter of the weight.
-        >>> query, value = np.zeros((1, 1, 2), "float32"), np.ones((1, 3, 2), "float32")
-        >>> pooled = attend(query, value, return_log_sum_exp=True)
-        >>> print(np.asarray(normalizers.add_sinks(*pooled, sinks=0.0)[0]).round(2))
-        [[[0.75 0.75]]]
-
-    Source: Xiao et al. 2023, arXiv:2309.17453, section 3.3 (zero and learned sinks); OpenAI
-    2025, arXiv:2508.10925, section 2 (a learned number per head).
-    """
-    who = "normalizers.add_sinks"
-    output = given_floats(who, "output", output, "(B, T, Dv) or (B, H, T, Dv)")
-    letters = f"{tuple(output.shape[:-1])}, of `output` without its width"
-    log_sum_exp = given_floats(who, "log_sum_exp", log_sum_exp, letters)
-    _checks.rank(who, "output", output.shape, (3, 4), "(B, T, Dv) or (B, H, T, Dv)")
-    _checks.rank(who, "log_sum_exp", log_sum_exp.shape, (len(output.shape) - 1,), letters)
-    for size, wanted in zip(log_sum_exp.shape, output.shape, strict=False):
-        if None not in (size, wanted) and size != wanted:
-            _checks.fail(who, "log_sum_exp", f"have shape {letters}", tuple(log_sum_exp.shape))
-    heads = log_sum_exp.shape[1:2] if len(output.shape) == 4 else (1,)
-    numbers = sinks
-    sinks = given_floats(who, "sinks", numbers, "() or (H,)")
-    _checks.rank(who, "sinks", sinks.shape, (0, 1), "() or (H,)")
-    _checks.broadcasts(who, "sinks", sinks.shape, heads, "() or (H,)")
-    if not hasattr(numbers, "dtype"):  # Python's numbers have more digits than Keras's float type
-        sinks = ops.convert_to_tensor(numbers, log_sum_exp.dtype)
-    sinks = _by_head(sinks, log_sum_exp)
-    scale = sink_scale(log_sum_exp, sinks)
-    output = output * ops.cast(ops.expand_dims(scale, -1), output.dtype)
-    joined = ops.logaddexp(_bounded_logs(log_sum_exp), _bounded_logs(sinks))
-    empty = ops.logical_and(log_sum_exp == -float("inf"), sinks == -float("inf"))
-    return output, ops.where(empty, -float("inf"), joined)
-
-
 def sink_scale(log_sum_exp: Tensor, sinks: Any) -> Tensor:
-    """The share of a row's weights that a sink leaves to the keys: `(B, T)` or `(B, H, T)`."""
-    sinks = _by_head(sinks, log_sum_exp)
-    return ops.sigmoid(_bounded_logs(log_sum_exp) - _bounded_logs(sinks))
-
-
-def _bounded_logs(logs: Tensor) -> Tensor:
-    """Logs of sums, with the least number for −inf, since −inf − −inf is NaN."""
-    logs = ops.cast(logs, keras.backend.result_type(logs.dtype, "float32"))
-    return ops.maximum(logs, softmax.LOWEST)
-
-
-def _by_head(sinks: Any, log_sum_exp: Tensor) -> Tensor:
+    """The share of a row's weights that a sink, of value 0, leaves to the keys: `(B[, H], T)`."""
     sinks = ops.cast(sinks, log_sum_exp.dtype)
-    return sinks[:, None] if len(sinks.shape) == 1 else sinks
+    sinks = sinks[:, None] if len(sinks.shape) == 1 else sinks  # one per head
+    dtype = keras.backend.result_type(log_sum_exp.dtype, "float32")
+    # The least number for −inf, since −inf − −inf is NaN.
+    total, sink = (ops.maximum(ops.cast(x, dtype), softmax.LOWEST) for x in (log_sum_exp, sinks))
+    return ops.sigmoid(total - sink)
 
 
 def _wide(who: str, scores: Any, visible: Any) -> tuple[Tensor, Tensor, str]:
@@ -171,7 +113,7 @@ def _wide(who: str, scores: Any, visible: Any) -> tuple[Tensor, Tensor, str]:
     if len(scores.shape) < 2:
         _checks.fail(who, "scores", "have shape (..., T, S)", tuple(scores.shape))
     if visible is not None:
-        visible = pairs.checked_bool(who, "visible", visible, letters="(..., T, S)")
+        visible = checked_bool(who, "visible", visible, letters="(..., T, S)")
         _checks.broadcasts(who, "visible", visible.shape, scores.shape, "(..., T, S)")
         if not len(visible.shape):
             _checks.fail(who, "visible", "have the scores' axes", ())

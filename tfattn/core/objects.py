@@ -3,14 +3,6 @@
 A function of tensors alone is traced once and called for many masks, and its arguments get
 gradients in any graph. So masks, biases and calls are split, like JAX's pytrees, into the tensors
 among their attributes and a structure without tensors, which can be hashed and compared.
-
-    >>> from tfattn import masks
-    >>> from tfattn.core import objects
-    >>> tensors, structure = objects.flatten(masks.padding([2, 3]) & masks.window(5))
-    >>> print(len(tensors), objects.is_shareable(structure))
-    1 True
-    >>> print(tuple(objects.unflatten(structure, tensors).dense(1, 3).shape))
-    (2, 1, 3)
 """
 
 import math
@@ -20,10 +12,11 @@ from typing import Any, NamedTuple, TypeVar
 import keras
 from keras import ops
 
+from tfattn import _checks
 from tfattn._arguments import constructor_arguments, written
 from tfattn._types import Tensor
-from tfattn.core import pairs
 from tfattn.core.scores import facts_of
+from tfattn.core.tensors import known_values
 
 
 class Splittable:
@@ -35,10 +28,6 @@ class Splittable:
     def _state(self) -> dict[str, Any]:
         """The state by name; a class with variables returns the tensors that they hold now."""
         return vars(self)
-
-
-class Leaf:
-    """The place of a tensor; the class itself is the marker."""
 
 
 class Rest(NamedTuple):
@@ -56,7 +45,8 @@ class Node(NamedTuple):
     children: tuple["Structure", ...]
 
 
-Structure = Any  # a Node, a Rest or Leaf
+LEAF = "the place of a tensor"
+Structure = Any  # a Node, a Rest or LEAF
 _BY_VALUE = (bool, int, float, str, type(None))
 
 
@@ -64,8 +54,8 @@ def flatten(tree: Any) -> tuple[list[Tensor], Structure]:
     """The tensors of an object, and its structure."""
     # A variable stays whole: where a function reads it, the streamed path has no gradient to give.
     if ops.is_tensor(tree) and not hasattr(tree, "assign"):
-        return [tree], Leaf
-    if isinstance(tree, Splittable) and _is_pure(type(tree)):
+        return [tree], LEAF
+    if isinstance(tree, Splittable) and vars(type(tree)).get("is_pure"):
         state = tree._state()
         names, values = tuple(state), tuple(state.values())
     elif isinstance(tree, list) or type(tree) is tuple or hasattr(tree, "_make"):
@@ -74,9 +64,7 @@ def flatten(tree: Any) -> tuple[list[Tensor], Structure]:
         return [], Rest(type(tree), tree)
     # What a class says is its state may be a variable, which is read where the call begins.
     declared = bool(names) and type(tree)._state is not Splittable._state
-    parts = [
-        ([value], Leaf) if declared and ops.is_tensor(value) else flatten(value) for value in values
-    ]
+    parts = [([x], LEAF) if declared and ops.is_tensor(x) else flatten(x) for x in values]
     tensors = [tensor for inside, _ in parts for tensor in inside]
     return tensors, Node(type(tree), names, tuple(structure for _, structure in parts))
 
@@ -84,7 +72,7 @@ def flatten(tree: Any) -> tuple[list[Tensor], Structure]:
 def unflatten(structure: Structure, tensors: Iterable[Tensor]) -> Any:
     """The object restored from its `tensors`; further tensors of an iterator are not consumed."""
     tensors = iter(tensors)
-    if structure is Leaf:
+    if structure is LEAF:
         return next(tensors)
     if isinstance(structure, Rest):
         return structure.value
@@ -102,29 +90,18 @@ def is_shareable(structure: Structure) -> bool:
     """
     if isinstance(structure, Node):
         return all(map(is_shareable, structure.children))
-    if structure is Leaf or structure.kind in _BY_VALUE:
+    if structure is LEAF or structure.kind in _BY_VALUE:
         return True
     return not isinstance(structure.value, Splittable) and facts_of(structure.value).is_pure
 
 
-def _is_pure(kind: type[Any]) -> bool:
-    return bool(vars(kind).get("is_pure", False))
-
-
 class GridFunction(Splittable):
-    """The base of masks and biases, which are evaluated on a `Grid`: checked, saved and split.
+    """The base of masks and biases, which are evaluated on a `Grid`: checked, saved and split."""
 
-    A class whose constructor has arguments needs, to be saved, attributes of the same names or a
-    `get_config`.
-    """
-
-    # Attributes that describe the `on` of their class, such as bounds of a mask.
-    _hooks: tuple[str, ...] = ()
+    _hooks: tuple[str, ...] = ()  # attributes that describe the `on` of their class
 
     def __init_subclass__(cls, **options: Any):
-        """Gives a subclass that defines `on` alone the default hooks, since those of the `on` that
-        it replaced may be wrong for it.
-        """
+        """Gives a subclass that defines `on` alone the default hooks, which are right for any."""
         super().__init_subclass__(**options)
         root = next(base for base in cls.__mro__ if "_hooks" in vars(base))
         for name in cls._hooks:
@@ -133,10 +110,14 @@ class GridFunction(Splittable):
                 setattr(cls, name, vars(root)[name])
 
     def check(self, who: str, argument: str, shape: Sequence[int | None]) -> None:
-        """Raises where the object's arrays do not fit scores of that static shape, `(B, T, S)` or
-        `(B, H, T, S)`.
+        """Raises where arrays do not fit scores of that static shape, of rank 3 or 4, or are
+        symbolic: a functional model does not find tensors inside an object.
         """
-        return  # AutoGraph cannot transform a function without a statement
+        for value in vars(self).values():
+            if isinstance(value, keras.KerasTensor):
+                own = "pass it to the layer's own argument `valid_lens`, `key_mask` or `bias`"
+                expected = f"hold no symbolic tensor inside of an object: {own}, or `dense(T, S)`"
+                _checks.fail(who, argument, expected, value)
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments as JSON types, from attributes of the same names."""
@@ -169,7 +150,7 @@ def _shown(value: Any) -> str:
     if not hasattr(value, "shape"):
         return repr(value)
     is_short = None not in value.shape and math.prod(value.shape) <= 12
-    numbers = pairs.known(value) if is_short else None
+    numbers = known_values(value) if is_short else None
     if numbers is None:
         return f"<{keras.backend.standardize_dtype(value.dtype)}, {tuple(value.shape)}>"
     return repr(numbers.tolist())

@@ -13,27 +13,18 @@ import keras
 from keras import ops
 
 from tfattn._types import Size, Tensor
-from tfattn.core import products
+from tfattn.core.tensors import matmul, matmul_by_head, matmul_shared, repeat_heads
 
 
 class Facts(NamedTuple):
-    """Properties of a score function that the engine exploits: the function's attribute `facts`.
+    """Properties of a score function that the engine exploits: the function's attribute `facts`."""
 
-    Attributes:
-        always_finite: finite operands never give −inf, which would hide a key.
-        is_product: the score is a dot product of the operands, and holds one number for each pair.
-        is_scaled: the product is divided by √D.
-        cap: the score is cap · tanh(product / cap).
-        heads_independent: the score of a head does not depend on the head's index.
-        is_pure: the score depends on its arguments alone, and closes over nothing.
-    """
-
-    always_finite: bool = False
-    is_product: bool = False
-    is_scaled: bool = False
-    cap: float | None = None
-    heads_independent: bool = False
-    is_pure: bool = False
+    always_finite: bool = False  # finite operands never give −inf, which would hide a key
+    is_product: bool = False  # a dot product of the operands, of one number for each pair
+    is_scaled: bool = False  # the product is divided by √D
+    cap: float | None = None  # the score is cap · tanh(product / cap)
+    heads_independent: bool = False  # of the head's index
+    is_pure: bool = False  # depends on its arguments alone, and closes over nothing
 
 
 def facts_of(score: Callable[..., Any]) -> Facts:
@@ -43,7 +34,7 @@ def facts_of(score: Callable[..., Any]) -> Facts:
 
 def dot_product(query: Tensor, key: Tensor) -> Tensor:
     """query · key (Luong, Pham, Manning 2015, arXiv:1508.04025, section 3.1, dot)."""
-    return products.matmul(query, ops.swapaxes(key, -1, -2))  # (..., T, S)
+    return matmul(query, ops.swapaxes(key, -1, -2))  # (..., T, S)
 
 
 dot_product.facts = Facts(always_finite=True, is_product=True, heads_independent=True, is_pure=True)  # type: ignore[attr-defined]
@@ -70,11 +61,11 @@ def additive(query: Tensor, key: Tensor, weight: Tensor) -> Tensor:
     left, right, shape = _broadcast_pairs(query, key)
     hidden = ops.tanh(left + right)  # (N, T, S, U)
     if len(weight.shape) == 2:
-        return ops.reshape(products.matmul_shared(hidden, weight), shape)
+        return ops.reshape(matmul_shared(hidden, weight), shape)
     heads, units = weight.shape[:2]
     # (B, H, T·S, U)
     hidden = ops.reshape(hidden, (shape[0], heads, shape[-2] * shape[-1], units))
-    return ops.reshape(products.matmul_by_head(hidden, weight), shape)  # (B, H, T, S)
+    return ops.reshape(matmul_by_head(hidden, weight), shape)  # (B, H, T, S)
 
 
 additive.facts = Facts(always_finite=True, is_pure=True)  # type: ignore[attr-defined]
@@ -119,7 +110,7 @@ def soft_capped(score: Callable[..., Tensor], cap: float) -> Callable[..., Tenso
 def _broadcast_pairs(query: Tensor, key: Tensor) -> tuple[Tensor, Tensor, tuple[Size, ...]]:
     """Query `(N, T, 1, X)` and key `(N, 1, S, X)`, and the shape of the scores."""
     # Batch and heads fold into N, since TensorFlow's kernels for five axes are slow or missing.
-    key = products.repeat_heads(key, query)
+    key = repeat_heads(key, query)
     *outer, rows, width = ops.shape(query)
     columns = ops.shape(key)[-2]
     count = math.prod(outer)  # not −1, which is ambiguous where there are no tokens

@@ -8,8 +8,18 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn._types import Shape, Tensor
-from tfattn.core import biases, masks, pairs, symbolic
-from tfattn.core.floats import given_floats
+from tfattn.core import biases, masks
+from tfattn.core.tensors import (
+    SHAPES,
+    check_lengths,
+    check_shape,
+    checked_bool,
+    checked_int,
+    given_floats,
+    known_sizes,
+    only_shapes_are_computed,
+    with_heads,
+)
 
 LOWEST = -3e38  # close to the least float32: the score of a hidden key
 
@@ -46,7 +56,7 @@ def masked_softmax(scores: Any, valid_lens: Any = None, mask: Any = None) -> Ten
     mask = mask_of(who, scores.shape, mask=mask, valid_lens=valid_lens)
     visible = None
     if mask is not None:
-        visible = pairs.with_heads(mask.dense(*ops.shape(scores)[-2:]), len(scores.shape))
+        visible = with_heads(mask.dense(*ops.shape(scores)[-2:]), len(scores.shape))
     dtype = scores.dtype
     scores = ops.cast(scores, keras.backend.result_type(dtype, "float32"))
     visible = not_hidden(scores, visible)
@@ -59,22 +69,22 @@ def mask_of(
     """`mask` and `valid_lens` as one mask object, checked against the shape of the scores; None
     where only shapes are computed, from placeholder sizes that the mask's arrays need not have.
     """
-    lengths, shape = None, symbolic.known_sizes(shape)
+    lengths, shape = None, known_sizes(shape)
     if valid_lens is not None:
-        valid_lens = pairs.checked_int(who, "valid_lens", valid_lens)
+        valid_lens = checked_int(who, "valid_lens", valid_lens)
         _checks.rank(who, "valid_lens", valid_lens.shape, (1, 2), "(B,) or (B, T)")
-        pairs.check_lengths(who, "valid_lens", valid_lens, shape[-1])
+        check_lengths(who, "valid_lens", valid_lens, shape[-1])
         lengths = masks.padding(valid_lens)
         lengths.check(who, "valid_lens", shape)
     if mask is not None:
         if isinstance(mask, biases.Bias):
             _checks.fail(who, name, "be boolean or a mask object (a bias is not a mask)", mask)
         if not isinstance(mask, masks.Mask):
-            mask = pairs.checked_bool(who, name, mask, letters=pairs.SHAPES[len(shape)])
-            pairs.check_shape(who, name, mask.shape, shape)
+            mask = checked_bool(who, name, mask, letters=SHAPES[len(shape)])
+            check_shape(who, name, mask.shape, shape)
         mask = masks.all_of(mask)
         mask.check(who, name, shape)
-    return None if symbolic.only_shapes_are_computed() else masks.all_of(mask, lengths)
+    return None if only_shapes_are_computed() else masks.all_of(mask, lengths)
 
 
 def normalize(scores: Tensor, visible: Tensor | None = None) -> Tensor:

@@ -1,19 +1,13 @@
 """Text for translation: a toy corpus, parallel files, vocabularies, batches.
 
-    from tfattn import data
-
     train, held_out = data.split_pairs(data.toy_translation(10_000, seed=0))
-    english = data.Vocabulary.from_sentences(source for source, _ in train)
-    french = data.Vocabulary.from_sentences(target for _, target in train)
-    batches = data.translation_batches(train, english, french, batch_size=64, shuffle_seed=0)
+    english, french = map(data.Vocabulary.from_sentences, zip(*train))
+    batches = data.token_batches(train, english, french, tokens_per_batch=1024, shuffle_seed=0)
 
 Sentences are a list of `(source, target)` pairs of strings, from the toy grammar or from files. A
 `Vocabulary` contains words, a `SubwordVocabulary` subwords, a `MarianVocabulary` those of a
-published translator; all have the same methods.
-`Characters`, `Moses` or your own function can tokenize sentences for a `Vocabulary`.
-`token_batches` groups sentences of similar length, and applies BPE dropout with a
-`SubwordDropout`.
-`shard_batches` selects the rows of one process.
+published translator; all have the same methods. `Characters`, `Moses` or your own function can
+tokenize sentences for a `Vocabulary`. `token_batches` groups sentences of similar length.
 
 Batches are a `tf.data.Dataset`, or a `keras.utils.PyDataset` with the same batches on the JAX and
 PyTorch backends. TensorFlow is imported only for the former, and sentencepiece only for subwords.

@@ -1,11 +1,9 @@
-"""What all vocabularies share: special ids, normalization, text of ids, and files."""
+"""What all vocabularies share: special ids, text of ids, and files."""
 
 import abc
-import contextlib
 import os
 import pathlib
-import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any, TypeVar
 
 from tfattn import _checks
@@ -13,7 +11,6 @@ from tfattn._files import replacing
 from tfattn.data.tokenizers import Tokenizer
 
 SPECIAL_WORDS = ("<pad>", "<unk>", "<bos>", "<eos>")  # in the order of their ids
-FORMS = ("NFC", "NFKC")  # of Unicode
 
 _Kind = TypeVar("_Kind", bound="BaseVocabulary")
 
@@ -44,7 +41,7 @@ class BaseVocabulary(abc.ABC):
         """Converts ids to a sentence.
 
         Stops at the first end token, and skips padding and begin tokens. Inverts `encode`, except
-        for white space, normalization and unknown words.
+        for white space and unknown words.
 
         Args:
             ids: iterable of int: a list, an array or a row of a tensor.
@@ -72,8 +69,7 @@ class BaseVocabulary(abc.ABC):
 
         The file of a `Vocabulary` is JSON, and includes `Characters` and `Moses`, but only the name
         of your own tokenizer, which `load_vocabulary(path, tokenizer=...)` needs. That of a
-        `SubwordVocabulary` is a sentencepiece model, after a line that names its normalization, if
-        it has one. That of a `MarianVocabulary` is JSON.
+        `SubwordVocabulary` is a sentencepiece model, that of a `MarianVocabulary` JSON.
 
         Args:
             path: path of the file; an existing file is replaced.
@@ -91,17 +87,14 @@ class BaseVocabulary(abc.ABC):
 
     @classmethod
     def load(cls: type[_Kind], path: str | os.PathLike[str]) -> _Kind:
-        """Loads a vocabulary from a file of `save`; see there for an example.
+        """Loads a vocabulary of this class from a file of `save`; see there for an example.
 
         Args:
             path: path of the file. `SubwordVocabulary` also reads any sentencepiece model whose
                 padding, unknown, begin and end are ids 0 to 3.
-        Returns:
-            A vocabulary of this class, with the same ids, tokenizer and normalization.
         Raises:
             FileNotFoundError: the file does not exist.
-            ValueError: the file has another format, or needs your own tokenizer, as in
-                `load_vocabulary`.
+            ValueError: the file has another format, or needs your own tokenizer.
             ImportError: the file contains subwords, and sentencepiece is not installed.
         """
         return cls._load(f"{cls.__name__}.load", path, None)
@@ -111,32 +104,25 @@ class BaseVocabulary(abc.ABC):
         cls: type[_Kind], who: str, path: str | os.PathLike[str], tokenizer: Tokenizer | None
     ) -> _Kind:
         content = read(who, path)
-        with cls._damage(who, path):
-            settings = cls._settings(content)
-        saved = settings.get("tokenizer")
-        if isinstance(saved, str):
-            if tokenizer is None:
-                expected = (
-                    f"be loaded with the vocabulary's own tokenizer, {saved}, which is not in the "
-                    "file: tfattn.data.load_vocabulary(path, tokenizer=...)"
-                )
-                _checks.fail(who, "path", expected, os.fspath(path))
-            settings["tokenizer"] = tokenizer
-        elif tokenizer is not None and tokenizer != saved:
-            expected = f"be omitted, or equal the tokenizer in the file, {saved}"
-            _checks.fail(who, "tokenizer", expected, tokenizer)
-        with cls._damage(who, path):
-            return cls(**settings)
-
-    @classmethod
-    @contextlib.contextmanager
-    def _damage(cls, who: str, path: str | os.PathLike[str]) -> Iterator[None]:
-        """Raises what a damaged file leads to as an error of `path`."""
         try:
-            yield
+            settings = cls._settings(content)
+            saved = settings.get("tokenizer")
+            is_name = isinstance(saved, str)
+            if is_name:
+                settings["tokenizer"] = tokenizer
+            if tokenizer is not None if is_name else tokenizer in (None, saved):
+                return cls(**settings)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             expected = f"name a file that `{cls.__name__}.save` wrote ({error})"
             _checks.fail(who, "path", expected, os.fspath(path))
+        if not is_name:
+            expected = f"be omitted, or equal the tokenizer in the file, {saved}"
+            _checks.fail(who, "tokenizer", expected, tokenizer)
+        expected = (
+            f"be loaded with the vocabulary's own tokenizer, {saved}, which is not in the "
+            "file: tfattn.data.load_vocabulary(path, tokenizer=...)"
+        )
+        _checks.fail(who, "path", expected, os.fspath(path))
 
 
 def existing(who: str, argument: str, path: str | os.PathLike[str]) -> str:
@@ -149,15 +135,3 @@ def existing(who: str, argument: str, path: str | os.PathLike[str]) -> str:
 
 def read(who: str, path: str | os.PathLike[str]) -> bytes:
     return pathlib.Path(existing(who, "path", path)).read_bytes()
-
-
-def checked_form(who: str, normalization: str | None) -> str | None:
-    """A form of `normalized`."""
-    if normalization is not None and normalization not in FORMS:
-        _checks.fail(who, "normalization", 'be "NFC", "NFKC" or None', normalization)
-    return normalization
-
-
-def normalized(text: str, form: Any) -> str:
-    """The text in a form of Unicode; as it is for None."""
-    return text if form is None else unicodedata.normalize(form, text)

@@ -1,6 +1,5 @@
 """Sentence pairs as padded batches of ids, for `fit`."""
 
-import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -34,13 +33,9 @@ def translation_batches(
     so that `target_out[t]` is the token that follows `target_in[: t + 1]`. With a `shuffle_seed`
     each epoch is shuffled; pass `shuffle=False` to `model.fit`.
 
-    The batches are a `tf.data.Dataset` on the TensorFlow backend. On the others they are a
-    `keras.utils.PyDataset` of NumPy arrays, without TensorFlow: the same batches in the same order.
-
     Args:
         pairs: iterable of `(source, target)` strings.
-        source_vocabulary: `Vocabulary` of the source side.
-        target_vocabulary: `Vocabulary` of the target side.
+        source_vocabulary, target_vocabulary: `Vocabulary` of a side, or one with its methods.
         batch_size: positive int, B; one batch, the last without shuffling, may be smaller.
         max_length: positive int, the maximum length of a row, including its begin or end token.
             A pair with a longer row is left out. Defaults to None, which keeps all pairs.
@@ -51,8 +46,9 @@ def translation_batches(
             rounded up to a multiple of this number, to limit the number of shapes: XLA compiles
             each shape once. Defaults to 8.
     Returns:
-        A `tf.data.Dataset` of known cardinality, or a `keras.utils.PyDataset`, with elements of
-        int32 arrays, source `(B, S)`, target_in `(B, T)` and target_out `(B, T)`.
+        A `tf.data.Dataset` of known cardinality on the TensorFlow backend, else a
+        `keras.utils.PyDataset` with the same batches, of int32 arrays: source `(B, S)`, target_in
+        `(B, T)` and target_out `(B, T)`.
     Raises:
         ValueError: a size is not a positive int; an item of `pairs` is not a pair; no pair is left
             to batch; `shuffle_seed` is not an int from 0 to 2⁶³ − 1.
@@ -62,9 +58,6 @@ def translation_batches(
         >>> french = tfattn.data.Vocabulary.from_sentences(target for _, target in pairs)
         >>> dataset = translation_batches(pairs, english, french, 2, length_multiple=1)
         >>> [((source, target_in), target_out)] = dataset.as_numpy_iterator()
-        >>> print(target_in)
-        [[2 6 4 0]
-         [2 5 7 4]]
         >>> print(target_out)
         [[6 4 3 0]
          [5 7 4 3]]
@@ -79,7 +72,8 @@ def translation_batches(
             expected = "be the same in each epoch: a SubwordDropout needs `token_batches`"
             _checks.fail(who, f"{side}_vocabulary", expected, vocabulary)
     _, ids = _encode(who, pairs, vocabularies, max_length)
-    rows = _same_rows(ids, BatchPlan.in_order(len(ids), batch_size))
+    plan = BatchPlan.in_order(len(ids), batch_size)
+    rows = lambda epoch: (ids, plan), len(plan.starts)
     batches = PairBatches(rows, vocabularies, shuffle_seed, EpochCounter(), length_multiple)
     return batches.for_fit()
 
@@ -112,9 +106,7 @@ def token_batches(
 
     Args:
         pairs, max_length: as in `translation_batches`.
-        source_vocabulary: `Vocabulary` of the source side, an object with the same methods, or a
-            `SubwordDropout`.
-        target_vocabulary: the same for the target side.
+        source_vocabulary, target_vocabulary: also a `SubwordDropout`.
         tokens_per_batch: positive int, the maximum number of ids on either side of a batch,
             including padding.
         shuffle_seed: non-negative int. The order of an epoch and its BPE dropout depend only on
@@ -126,7 +118,7 @@ def token_batches(
         epoch_counter: `EpochCounter` for the epoch's number at the beginning of a pass. Defaults to
             None, which counts the passes from 0.
     Returns:
-        A dataset of int32 arrays, source `(B, S)`, target_in `(B, T)` and target_out `(B, T)`.
+        A dataset as in `translation_batches`.
     Raises:
         ValueError: a size is not a positive int; an item of `pairs` is not a pair; no pair is left
             to batch; a pair is longer than `tokens_per_batch`; `shuffle_seed` is not an int from 0
@@ -156,12 +148,13 @@ def token_batches(
     def make_plan(ids: IdPairs) -> BatchPlan:
         return BatchPlan.for_rows(ids, tokens_per_batch, length_multiple)
 
-    rows = _same_rows(ids, make_plan(ids))
     if redrawn and shuffle_seed is not None:
         longest = tokens_per_batch // length_multiple * length_multiple
         longest = min(max_length or tokens_per_batch, longest)
-        drawn = functools.partial(_drawn, sentences, ids, vocabularies, longest, shuffle_seed)
-        rows = _rows_with_dropout(ids, drawn, make_plan)
+        rows = _rows_with_dropout(sentences, ids, vocabularies, longest, shuffle_seed, make_plan)
+    else:
+        plan = make_plan(ids)
+        rows = lambda epoch: (ids, plan), len(plan.starts)
     counter = epoch_counter or EpochCounter()
     return PairBatches(rows, vocabularies, shuffle_seed, counter, length_multiple).for_fit()
 
@@ -191,13 +184,27 @@ def _encode(
     return [pair for pair, _ in rows], [ids for _, ids in rows]
 
 
-def _same_rows(ids: IdPairs, plan: BatchPlan) -> Rows:
-    return lambda epoch: (ids, plan), len(plan.starts)
-
-
 def _rows_with_dropout(
-    ids: IdPairs, drawn: Callable[[int], IdPairs], make_plan: Callable[[IdPairs], BatchPlan]
+    sentences: Sequence[tuple[str, str]],
+    ids: IdPairs,
+    vocabularies: Vocabularies,
+    longest: int,
+    seed: int,
+    make_plan: Callable[[IdPairs], BatchPlan],
 ) -> Rows:
+    """Rows of BPE dropout; a pair keeps its `ids` if its rows would be longer than `longest`."""
+
+    def drawn(epoch: int) -> IdPairs:
+        sides: list[Any] = list(zip(*ids, strict=True))
+        for side, vocabulary in enumerate(vocabularies):
+            if isinstance(vocabulary, SubwordDropout):
+                own_seed = np.random.SeedSequence((seed, epoch, side)).generate_state(1)[0] >> 1
+                sides[side] = vocabulary.draw((pair[side] for pair in sentences), int(own_seed))
+        return [
+            new if max(map(len, new)) < longest else plain
+            for new, plain in zip(zip(*sides, strict=True), ids, strict=True)
+        ]
+
     plan, first = make_plan(ids), len(make_plan(drawn(0)).starts)
     # `fit` and schedules assume an equal number of batches in each epoch.
     num_batches = min(max(len(plan.starts), first + -(-first // 100)), len(ids))
@@ -210,23 +217,3 @@ def _rows_with_dropout(
         return epoch_ids, epoch_plan.split_into(num_batches)
 
     return epoch_rows, num_batches
-
-
-def _drawn(
-    sentences: Sequence[tuple[str, str]],
-    ids: IdPairs,
-    vocabularies: Vocabularies,
-    longest: int,
-    seed: int,
-    epoch: int,
-) -> IdPairs:
-    """The ids of an epoch with BPE dropout; a pair keeps its `ids` if its rows would be longer."""
-    sides: list[Any] = list(zip(*ids, strict=True))
-    for side, vocabulary in enumerate(vocabularies):
-        if isinstance(vocabulary, SubwordDropout):
-            own_seed = np.random.SeedSequence((seed, epoch, side)).generate_state(1)[0] >> 1
-            sides[side] = vocabulary.draw((pair[side] for pair in sentences), int(own_seed))
-    return [
-        drawn if max(map(len, drawn)) < longest else plain
-        for drawn, plain in zip(zip(*sides, strict=True), ids, strict=True)
-    ]

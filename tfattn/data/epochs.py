@@ -21,22 +21,18 @@ class EpochCounter(keras.callbacks.Callback):
     own counter. An epoch of `fit` must be a full pass: with `steps_per_epoch`, the two numbers
     would differ.
 
-    Args:
-        epoch: int of at least 0, the number of the first epoch. Defaults to 0.
-    Raises:
-        ValueError: `epoch` is not an int of at least 0.
     Example:
-        >>> counter = EpochCounter(epoch=4)
+        >>> counter = EpochCounter()
         >>> print(counter.count(), counter.count())
-        4 5
+        0 1
         >>> counter.on_epoch_begin(2)  # as `fit` does
         >>> print(counter.count())
         2
     """
 
-    def __init__(self, epoch: int = 0):
+    def __init__(self) -> None:
         super().__init__()
-        self._next = _checks.non_negative_int("EpochCounter", "epoch", epoch)
+        self._next = 0
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         self._next = epoch
@@ -55,12 +51,7 @@ class BatchPlan(NamedTuple):
     starts: Any  # (batches,), the index in `order` of each batch's first row
 
     @classmethod
-    def for_rows(
-        cls,
-        pairs: IdPairs,
-        tokens_per_batch: int,
-        length_multiple: int,
-    ) -> "BatchPlan":
+    def for_rows(cls, pairs: IdPairs, tokens_per_batch: int, length_multiple: int) -> "BatchPlan":
         """The longest rows first; a group has equal padded lengths on both sides."""
         # In multiples, including begin or end token.
         sizes = np.array([[len(source), len(target)] for source, target in pairs]).T
@@ -113,9 +104,8 @@ Rows = tuple[Callable[[int], tuple[IdPairs, BatchPlan]], int]
 class PairBatches(keras.utils.PyDataset):
     """Batches of pairs, computed for each pass from the number of its epoch.
 
-    `for batch in batches` is a pass, also if it breaks off, and so is an epoch of `fit`. Keras
-    inspects one batch before the training: a pass by index that ends after the first of several
-    batches is not counted.
+    `for batch in batches` is a pass, and so is an epoch of `fit`. Keras inspects one batch before
+    the training: a pass by index that ends after the first of several batches is not counted.
     """
 
     def __init__(
@@ -138,9 +128,6 @@ class PairBatches(keras.utils.PyDataset):
         return self._num_batches
 
     def __getitem__(self, index: int) -> Any:
-        if not 0 <= index < len(self):
-            expected = f"be at least 0 and below the number of batches, {len(self)}"
-            _checks.fail(type(self).__name__, "index", expected, index, error=IndexError)
         if self._pairs is None:
             self.on_epoch_begin()
         self._read = max(self._read, index + 1)

@@ -21,22 +21,20 @@ _SPACED = (" .", " ?", " !", " ,", " ' ", " n't", " 'm", " 's", " 've", " 're")
 class MarianVocabulary(BaseVocabulary):
     """A vocabulary of a sentencepiece model's subwords, with ids from a table.
 
-    Marian's translators in `transformers` use it: one table of ids for the subwords of two models,
-    and codes such as ">>fra<<", which name the target language at the beginning of a sentence.
-    Methods are as in `Vocabulary`. `convert.load_marian` makes both vocabularies of a folder.
+    For Marian's translators: one table of ids for the subwords of two models, and codes such as
+    ">>fra<<", which name the target language at the beginning of a sentence. Methods are as in
+    `Vocabulary`. `convert.load_marian` makes both vocabularies of a folder.
 
     Args:
         model: bytes, a serialized sentencepiece model, which cuts sentences.
-        words: sequence of distinct str, all entries in the order of their ids; padding is the
-            first.
+        words: sequence of distinct str in the order of their ids; padding is the first.
         unknown_id, begin_id, end_id: distinct ints, ids of special words.
         clean_up: whether `decode` removes the spaces before punctuation and English contractions.
     Attributes:
         words: tuple of str. "▁" marks the beginning of a word.
         changing_end: number of characters at the end of a text that further subwords may change.
     Raises:
-        ValueError: `model` is not a sentencepiece model; `words` has a word twice; an id is out of
-            range or repeated.
+        ValueError: `model` is not such a model; a word or id is repeated, or an id out of range.
         ImportError: sentencepiece is not installed.
     Example:
         >>> import pathlib, tempfile

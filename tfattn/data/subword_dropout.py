@@ -18,13 +18,12 @@ _NO_MERGE = np.iinfo(np.int32).max  # the rank of a pair that cannot be merged
 class SubwordDropout:
     """BPE dropout: merges of subwords are skipped at random, differently in each epoch.
 
-    In a small corpus many subwords are rare, and BPE always splits a word in the same way. With BPE
-    dropout, each word also trains the subwords that it shares with other words. Rows become longer,
-    and training takes more epochs.
+    Each word thus also trains the subwords that it shares with other words, which helps in a small
+    corpus. Rows become longer, and training takes more epochs.
 
-    Pass it to `token_batches` in place of its vocabulary; the ids are the same. `encode`, `decode`,
-    `words` and `len` are the vocabulary's, without dropout, as needed for evaluation and
-    translation. `token_batches` calls `draw` in each epoch. Symbols of the vocabulary stay whole.
+    Pass it to `token_batches`, which calls `draw` in each epoch, in place of its vocabulary; the
+    ids are the same. `encode`, `decode`, `words` and `len` are the vocabulary's, without dropout.
+    Symbols of the vocabulary stay whole.
 
     Args:
         vocabulary: `SubwordVocabulary` of the ids.
@@ -75,9 +74,6 @@ class SubwordDropout:
             seed: int of at least 0. The same sentences and seed give the same ids.
         Returns:
             A list of lists of int; each list decodes to the same text as the ids of `encode`.
-        Raises:
-            ValueError: `sentences` is a single string, or contains anything but strings; `seed` is
-                not an int of at least 0.
         """
         who = "SubwordDropout.draw"
         sentences = _checks.strings(who, "sentences", sentences)
@@ -85,8 +81,8 @@ class SubwordDropout:
 
     def _draw(self, sentences: list[str], rate: float, seed: int) -> list[list[int]]:
         generator = np.random.default_rng(seed)
-        form, symbol = self.vocabulary.normalization, symbol_pattern(self.vocabulary.symbols)
-        lines = [plain_text(sentence, form, symbol).split() for sentence in sentences]
+        symbol = symbol_pattern(self.vocabulary.symbols)
+        lines = [plain_text(sentence).split() for sentence in sentences]
         numbers: dict[str, int] = {}  # of distinct words
         words = np.array(
             [numbers.setdefault(word, len(numbers)) for line in lines for word in line],

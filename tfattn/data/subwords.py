@@ -7,17 +7,14 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tfattn import _checks, _optional
-from tfattn.data import base, tokenizers
-from tfattn.data.base import SPECIAL_WORDS, BaseVocabulary, checked_form, normalized
+from tfattn.data import base
+from tfattn.data.base import SPECIAL_WORDS, BaseVocabulary
 from tfattn.data.marian import MARIAN_FILE, MarianVocabulary, sentencepiece_processor
 from tfattn.data.tokenizers import SPACE, Tokenizer
 from tfattn.data.vocabulary import Vocabulary
 
 # sentencepiece reserves two characters and rejects NUL; text gets "_" and a space instead.
 _RESERVED = str.maketrans("▁▅\0", "__ ")
-
-# From a normalization to the first line of its files; a sentencepiece model follows.
-_NORMALIZED = {form: f"normalization {form}\n".encode() for form in base.FORMS}
 
 
 class SubwordVocabulary(BaseVocabulary):
@@ -26,22 +23,18 @@ class SubwordVocabulary(BaseVocabulary):
     Frequent words are single entries. Only characters that do not occur in the sentences of
     `from_sentences` are unknown. Methods are as in `Vocabulary`, as are the ids 0 to 3 for padding,
     unknown, begin and end. No text is encoded as id 0, 2 or 3: "<eos>" in a sentence becomes
-    subwords like "<" and "eos", or unknown.
-
-    Learn a joint vocabulary from the sentences of both languages to share the embeddings of both
-    sides of a model.
+    subwords like "<" and "eos", or unknown. A joint vocabulary of both languages shares the
+    embeddings of both sides of a model.
 
     Args:
         model: bytes, a serialized sentencepiece model whose padding, unknown, begin and end are ids
             0 to 3. See also `from_sentences` and `load`.
-        normalization: "NFC" or "NFKC", the Unicode normalization form that `encode` applies.
-            Defaults to None, for sentences as they are.
     Attributes:
         words: tuple of str, all entries in the order of their ids. "▁" marks the beginning of a
             word.
         symbols: tuple of str, the entries that are never split; see `from_sentences`.
     Raises:
-        ValueError: `model` is not such a model; `normalization` is another form.
+        ValueError: `model` is not such a model.
         ImportError: sentencepiece is not installed.
     Example:
         >>> sentences = ["low lower lowest", "new newer newest"]
@@ -56,7 +49,7 @@ class SubwordVocabulary(BaseVocabulary):
     arXiv:1808.06226. Here a "▁" begins each word; in the first paper a mark ends it.
     """
 
-    def __init__(self, model: bytes, normalization: str | None = None):
+    def __init__(self, model: bytes):
         who = "SubwordVocabulary"
         sentencepiece = _optional.find("sentencepiece", "text", who)
         processor = sentencepiece_processor(who, sentencepiece, model)
@@ -66,7 +59,6 @@ class SubwordVocabulary(BaseVocabulary):
             expected = "be a sentencepiece model whose padding, unknown, begin and end are"
             _checks.fail(who, "model", f"{expected} {special_ids}", ids)
         self._processor = processor
-        self.normalization = checked_form(who, normalization)
         self.words = tuple(map(processor.id_to_piece, range(processor.get_piece_size())))
         # sentencepiece's "user-defined symbols" have the score 0.0. A merge has its negated rank as
         # score, which is -0.0 for the first.
@@ -77,46 +69,35 @@ class SubwordVocabulary(BaseVocabulary):
             and not (processor.is_byte(index) or processor.is_control(index))
             and index not in special_ids
         )
-        self._symbol = symbol_pattern(self.symbols)
 
     @classmethod
     def from_sentences(
-        cls,
-        sentences: Iterable[str],
-        size: int,
-        normalization: str | None = None,
-        symbols: Sequence[str] = (),
+        cls, sentences: Iterable[str], size: int, symbols: Sequence[str] = ()
     ) -> "SubwordVocabulary":
         """Learns a vocabulary from sentences, by merging the most frequent pairs of neighbors.
 
-        Without `normalization` only white space is normalized. Only white space ends a subword:
-        "&apos;s" or "t-shirt" may become one subword. Every character gets an id, but special words
-        such as "<eos>" in the text are ignored. The same sentences give the same ids.
+        Only white space is normalized, and only white space ends a subword: "&apos;s" or "t-shirt"
+        may become one subword. Every character gets an id, but special words such as "<eos>" in the
+        text are ignored. The same sentences give the same ids.
 
         Args:
             sentences: iterable of str; for a joint vocabulary, of both languages.
             size: positive int, the maximum `len` of the result, including its four special entries.
                 The result is smaller if the sentences have no more pairs to merge.
-            normalization: "NFC", so that a letter with an accent is the same as one character and
-                as two; or "NFKC", which also reads full-width letters and ligatures as plain ones.
-                It is saved with the vocabulary. Defaults to None, for sentences as they are.
             symbols: sequence of distinct str without white space, such as "<2fr>" for the language
                 to translate to. Each has one id, from 4 on, anywhere in a sentence, and is
-                never split, merged with its neighbors or normalized, even by `SubwordDropout`. A
-                symbol adds no ids for its characters.
+                never split or merged with its neighbors, even by `SubwordDropout`. A symbol adds no
+                ids for its characters.
         Returns:
             A `SubwordVocabulary`.
         Raises:
             ValueError: `sentences` is a single string or holds no words; `size` is too small for
-                the characters; `normalization` is another form; a symbol is empty, repeated or a
-                special word, or contains white space, "▁" or "▅".
+                the characters; a symbol is empty, repeated or a special word, or contains white
+                space, "▁" or "▅".
             ImportError: sentencepiece is not installed.
         Example:
             >>> SubwordVocabulary.from_sentences(["a b"], size=10_000).words[4:]
             ('▁a', '▁b', '▁', 'a', 'b')
-            >>> vocabulary = SubwordVocabulary.from_sentences(["a b"], 9, normalization="NFKC")
-            >>> vocabulary.decode(vocabulary.encode("ａ ｂ"))
-            'a b'
             >>> vocabulary = SubwordVocabulary.from_sentences(["a b"], 9, symbols=["<2fr>"])
             >>> [vocabulary.words[index] for index in vocabulary.encode("<2fr> ab")]
             ['▁', '<2fr>', '▁a', 'b']
@@ -124,20 +105,14 @@ class SubwordVocabulary(BaseVocabulary):
         who = "SubwordVocabulary.from_sentences"
         sentences = _checks.strings(who, "sentences", sentences)
         _checks.positive_int(who, "size", size)
-        checked_form(who, normalization)
         symbols = _checked_symbols(who, symbols)
-        symbol = symbol_pattern(symbols)
-        lines = [plain_text(sentence, normalization, symbol) for sentence in sentences]
+        symbol, lines = symbol_pattern(symbols), list(map(plain_text, sentences))
         characters = {SPACE}.union(*(symbol.sub("", line) for line in lines)) - {" "}
-        least = len(SPECIAL_WORDS) + len(symbols) + len(characters)
-        if size < least:
-            expected = f"be at least {least}, for each character of the sentences"
-            expected += " and each symbol" if symbols else ""
-            _checks.fail(who, "size", expected, size)
         try:
-            return cls(_train(lines, size, "".join(sorted(characters)), symbols), normalization)
-        except RuntimeError:  # sentencepiece found no words
-            return _checks.fail(who, "sentences", "hold some words", lines[:3])
+            return cls(_train(lines, size, "".join(sorted(characters)), symbols))
+        except RuntimeError as error:
+            argument, received = ("size", size) if any(lines) else ("sentences", lines[:3])
+            return _checks.fail(who, argument, f"suffice to learn subwords ({error})", received)
 
     def encode(self, sentence: str) -> list[int]:
         """The ids of a sentence's subwords, without begin and end tokens.
@@ -147,25 +122,12 @@ class SubwordVocabulary(BaseVocabulary):
                 read as "_", and NUL as a space.
         Returns:
             A list of int, with one `unknown_id` for consecutive unknown characters.
-        Raises:
-            ValueError: no letter of the sentence is in the vocabulary, and its script has no
-                spaces, such as Chinese.
         Example:
             >>> SubwordVocabulary.from_sentences(["a b"], size=9).encode("a ab ☃")
             [4, 4, 8, 6, 1]
         """
-        who = "SubwordVocabulary.encode"
-        sentence = _checks.string(who, "sentence", sentence)
-        sentence = plain_text(sentence, self.normalization, self._symbol)
-        ids = self._processor.encode(sentence)
-        if self.unknown_id in ids:
-            known = [self.words[index] for index in ids if index != self.unknown_id]
-            ordinary = (word for word in known if word not in self.symbols)
-            if not any(map(str.isalnum, "".join(ordinary))):
-                if tokenizers.is_whole_sentence(sentence.split(), ()):
-                    expected = "have letters of the vocabulary"
-                    _checks.fail(who, "sentence", expected, sentence)
-        return ids
+        sentence = _checks.string("SubwordVocabulary.encode", "sentence", sentence)
+        return self._processor.encode(plain_text(sentence))
 
     def _text(self, ids: list[int]) -> str:
         parts = []
@@ -178,14 +140,10 @@ class SubwordVocabulary(BaseVocabulary):
         return " ".join(text.replace(SPACE, " ").split())
 
     def _content(self) -> bytes:
-        head = _NORMALIZED.get(self.normalization or "", b"")
-        return head + self._processor.serialized_model_proto()
+        return self._processor.serialized_model_proto()
 
     @classmethod
     def _settings(cls, content: bytes) -> dict[str, Any]:
-        for form, head in _NORMALIZED.items():
-            if content.startswith(head):
-                return {"model": content.removeprefix(head), "normalization": form}
         return {"model": content}
 
 
@@ -197,14 +155,8 @@ def load_vocabulary(
     Args:
         path: file of the method `save` of one of them.
         tokenizer: your own tokenizer function of a `Vocabulary`, which files do not contain.
-            Defaults to None, for `Characters`, `Moses` or white space, which are recorded in the
-            file.
-    Returns:
-        A vocabulary of the same class.
-    Raises:
-        FileNotFoundError: the file does not exist.
-        ValueError: the file has another format, or needs another `tokenizer`.
-        ImportError: the file contains subwords, and sentencepiece is not installed.
+            Defaults to None, for the tokenizer in the file.
+    Raises: as in `Vocabulary.load`.
     Example:
         >>> import os, tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -242,23 +194,17 @@ def symbol_pattern(symbols: Sequence[str]) -> re.Pattern[str]:
     return re.compile(f"({'|'.join(map(re.escape, longest_first)) or '(?!)'})")
 
 
-def plain_text(sentence: str, normalization: str | None, symbol: re.Pattern[str]) -> str:
-    """The sentence with single spaces, without characters that sentencepiece rejects, and
-    normalized between its symbols.
-    """
-    if normalization is not None:
-        parts = symbol.split(sentence)  # symbols have odd indices
-        parts[::2] = (normalized(part, normalization) for part in parts[::2])
-        sentence = "".join(parts)
-    sentence = sentence.translate(_RESERVED)
+def plain_text(sentence: str) -> str:
+    """The sentence with single spaces, without characters that sentencepiece rejects."""
     # An unpaired surrogate, as from a terminal of another encoding, becomes "?".
-    return " ".join(sentence.encode("utf-8", "replace").decode("utf-8").split())
+    text = sentence.translate(_RESERVED).encode("utf-8", "replace").decode("utf-8")
+    return " ".join(text.split())
 
 
 def _checked_symbols(who: str, symbols: Sequence[str]) -> list[str]:
     symbols = _checks.strings(who, "symbols", symbols)
     for symbol in symbols:
-        plain = plain_text(symbol, None, symbol_pattern(())) == symbol and len(symbol.split()) == 1
+        plain = plain_text(symbol) == symbol and len(symbol.split()) == 1
         if not plain or symbol in SPECIAL_WORDS or symbols.count(symbol) > 1:
             expected = 'hold distinct words without white space, "▁" or "▅", none of them special'
             _checks.fail(who, "symbols", expected, symbol)

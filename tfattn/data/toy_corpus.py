@@ -19,28 +19,24 @@ _PREDICATE_PRONOUNS = tuple(
     word for word in lexicon.PRONOUNS if word.english in ("he", "she", "they")
 )
 
-_GRAMMAR_SIZE = 205_496_890  # the number of sentences that `_draw_sentence` can draw
-
 _T = TypeVar("_T")
 
 
 def toy_translation(num_pairs: int, seed: int = 0) -> list[tuple[str, str]]:
     """Draws distinct sentences of a toy grammar with their French translations.
 
-    Text is in lower case, and single spaces separate the words and the full stop, so that
-    `str.split` tokenizes it. An elided French word is a separate word with its apostrophe:
-    "l' oiseau", "n' entend pas", "j' attends", "d' images". English sentences and their
-    translations are in one-to-one correspondence ("you" is always "vous", "they" always "ils").
-    English sentences have 3 to 15 words, French sentences 3 to 13, including the full stop.
+    Text is in lower case, and single spaces separate the words, the full stop, and elided French
+    words: "l' oiseau", "n' entend pas". English sentences and their translations are in one-to-one
+    correspondence ("you" is always "vous", "they" always "ils"). English sentences have 3 to 15
+    words, French sentences 3 to 13, including the full stop.
 
     Args:
-        num_pairs: positive int, the number of pairs to draw, of over a hundred million.
+        num_pairs: positive int, the number of pairs to draw, of over two hundred million.
         seed: int; the same seed gives the same pairs on every platform. Defaults to 0.
     Returns:
         A list of `num_pairs` distinct tuples `(english, french)`.
     Raises:
-        ValueError: `num_pairs` is not a positive int, or exceeds the grammar's size; `seed` is not
-            an int.
+        ValueError: `num_pairs` is not a positive int.
     Example:
         >>> for source, target in toy_translation(3, seed=0):
         ...     print(source, "|", target)
@@ -49,10 +45,6 @@ def toy_translation(num_pairs: int, seed: int = 0) -> list[tuple[str, str]]:
         the beautiful child hears the tired boys . | le bel enfant entend les garçons fatigués .
     """
     _checks.positive_int("toy_translation", "num_pairs", num_pairs)
-    _check_seed("toy_translation", seed)
-    if num_pairs > _GRAMMAR_SIZE:
-        expected = f"be at most {_GRAMMAR_SIZE}, the number of sentences in the grammar"
-        _checks.fail("toy_translation", "num_pairs", expected, num_pairs)
     generator = random.Random(seed)
     pairs: dict[str, str] = {}
     while len(pairs) < num_pairs:
@@ -77,18 +69,14 @@ def split_pairs(
     Returns:
         `(train, held_out)`: two lists of pairs in the order of `pairs`.
     Raises:
-        ValueError: `fraction` is not between 0 and 1; `seed` is not an int; one of the two parts
-            would be empty.
+        ValueError: one of the two parts would be empty.
     Example:
         >>> train, held_out = split_pairs(toy_translation(50), fraction=0.2)
         >>> len(train), len(held_out)
         (40, 10)
     """
-    if isinstance(fraction, bool) or not isinstance(fraction, int | float) or not 0 < fraction < 1:
-        _checks.fail("split_pairs", "fraction", "be a number between 0 and 1", fraction)
-    _check_seed("split_pairs", seed)
     pairs = _checks.pairs("split_pairs", "pairs", pairs)
-    wanted = round(fraction * len(pairs))
+    wanted = round(_checks.probability("split_pairs", "fraction", fraction) * len(pairs))
     groups, generator = _linked_groups(pairs), random.Random(seed)
     keys = [generator.random() for _ in groups]
     held_out: set[int] = set()
@@ -170,8 +158,3 @@ def _linked_groups(pairs: Sequence[tuple[str, str]]) -> list[list[int]]:
 # All choices use `random.Random.random`, the only method with a guaranteed sequence for a seed.
 def _pick(options: Sequence[_T], generator: random.Random) -> _T:
     return options[int(generator.random() * len(options))]
-
-
-def _check_seed(who: str, seed: int) -> None:
-    if isinstance(seed, bool) or not isinstance(seed, int):
-        _checks.fail(who, "seed", "be an integer", seed)

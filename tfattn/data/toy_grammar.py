@@ -4,13 +4,10 @@
 
 French differs from a word-by-word translation by:
 
-- agreement: article and adjective take the noun's gender and number;
-- sides: most adjectives follow the noun, a few common ones precede it;
-- negation around the verb: "ne voit pas";
-- "des" becomes "de" before an adjective, and after a negated verb the indefinite article of the
-  object becomes "de": "ne voit pas de chat";
-- elision before a vowel: "l' oiseau", "n' entend pas", "j' attends", and the forms cet, mon, bel
-  and vieil before a vowel.
+- agreement of article and adjective with the noun; most adjectives follow it, a few precede it;
+- negation around the verb, and "de" for the indefinite article of its object: "ne voit pas de
+  chat"; "de" for "des" before an adjective;
+- elision before a vowel, "l' oiseau", "n' entend pas", and the forms cet, mon, bel and vieil.
 """
 
 from typing import NamedTuple
@@ -43,8 +40,7 @@ class NounPhrase(NamedTuple):
 class Sentence(NamedTuple):
     """A subject, a verb and its complement.
 
-    The copula has an adjective as its complement, a transitive verb an object, an intransitive verb
-    a place with a preposition, or None.
+    The complement is the copula's adjective, an object, a place with a preposition, or None.
     """
 
     subject: NounPhrase | Pronoun

@@ -1,7 +1,7 @@
 """The words of the toy grammar in English and French.
 
-All forms are written out, easy to check against a dictionary. `kind` excludes senseless sentences
-(a book is never tired) and set phrases ("vieille fille" is a spinster, not an old girl).
+`kind` excludes senseless sentences (a book is never tired) and set phrases ("vieille fille" is a
+spinster, not an old girl).
 """
 
 from typing import NamedTuple

@@ -7,7 +7,7 @@ from typing import Any
 
 from tfattn import _checks
 from tfattn.data import tokenizers
-from tfattn.data.base import SPECIAL_WORDS, BaseVocabulary, checked_form, normalized
+from tfattn.data.base import SPECIAL_WORDS, BaseVocabulary
 from tfattn.data.tokenizers import Tokenizer
 
 # The message for text without spaces.
@@ -24,9 +24,8 @@ class Vocabulary(BaseVocabulary):
     Ids 0 to 3 are padding, the unknown word, begin and end; the words follow. A word "<eos>" in the
     text is an unknown word.
 
-    All functions of the package also accept your own vocabulary class with `encode`, `decode`,
-    `len`, `save` and `load`, and the four ids `padding_id` (always 0), `unknown_id`, `begin_id` and
-    `end_id`.
+    All functions of the package also accept your own class with `encode`, `decode`, `len`, and the
+    four ids `padding_id` (always 0), `unknown_id`, `begin_id` and `end_id`.
 
     Args:
         words: sequence of distinct words, without white space and without special words such as
@@ -35,13 +34,11 @@ class Vocabulary(BaseVocabulary):
             `Moses("en")` or your own function. Its optional method `join` converts words to a
             sentence; without it, words are joined by spaces. With a tokenizer, words may contain
             white space. Defaults to None: white space separates words.
-        normalization: "NFC" or "NFKC", the Unicode normalization form that `encode` applies, as in
-            `SubwordVocabulary.from_sentences`. Defaults to None, for sentences as they are.
     Attributes:
         words: tuple of str, all entries in the order of their ids, including special words.
     Raises:
         ValueError: `words` is a single string, or contains a repeated or invalid word; `tokenizer`
-            does not return a list of strings; `normalization` is another form.
+            does not return a list of strings.
     Example:
         >>> vocabulary = Vocabulary.from_sentences(["a cat sees a bird .", "a bird sings ."])
         >>> len(vocabulary)
@@ -50,27 +47,16 @@ class Vocabulary(BaseVocabulary):
         [4, 6, 1, 5]
         >>> vocabulary.decode([4, 6, 1, 5, vocabulary.end_id, vocabulary.padding_id])
         'a bird <unk> .'
-        >>> characters = tfattn.data.Characters()
-        >>> chinese = Vocabulary.from_sentences(["我喜欢猫", "猫喜欢鱼"], tokenizer=characters)
-        >>> chinese.decode(chinese.encode("我喜欢鱼"))
-        '我喜欢鱼'
     """
 
-    def __init__(
-        self,
-        words: Sequence[str],
-        tokenizer: Tokenizer | None = None,
-        normalization: str | None = None,
-    ):
+    def __init__(self, words: Sequence[str], tokenizer: Tokenizer | None = None):
         words = _checks.strings("Vocabulary", "words", words)
         self.words = (*SPECIAL_WORDS, *words)
         self.tokenizer = tokenizers.checked("Vocabulary", tokenizer)
-        self.normalization = checked_form("Vocabulary", normalization)
         for word in words:
-            whole = normalized(word, normalization).split() == [word] if tokenizer is None else word
+            whole = word.split() == [word] if tokenizer is None else word
             if not whole or word in SPECIAL_WORDS:
-                form = f", in {normalization}" if normalization else ""
-                _checks.fail("Vocabulary", "words", f"hold ordinary words only{form}", word)
+                _checks.fail("Vocabulary", "words", "hold ordinary words only", word)
         # Special words are left out: in a text they are unknown words.
         self._ids = {word: index for index, word in enumerate(words, len(SPECIAL_WORDS))}
         if len(self._ids) != len(words):
@@ -84,7 +70,6 @@ class Vocabulary(BaseVocabulary):
         min_count: int = 1,
         max_size: int | None = None,
         tokenizer: Tokenizer | None = None,
-        normalization: str | None = None,
     ) -> "Vocabulary":
         """Collects the words of sentences, the most frequent first.
 
@@ -96,14 +81,13 @@ class Vocabulary(BaseVocabulary):
             min_count: positive int; less frequent words are unknown. Defaults to 1.
             max_size: int above 4, the maximum `len` of the result, including its four special
                 entries. Defaults to None, for no limit.
-            tokenizer, normalization: as in `Vocabulary`.
+            tokenizer: as in `Vocabulary`.
         Returns:
             A `Vocabulary`.
         Raises:
             ValueError: `sentences` is a single string; `min_count` or `max_size` is out of range;
-                `normalization` is another form; there is no `tokenizer`, and most sentences in
-                scripts such as Chinese have no spaces between words. `tokenizer=str.split` accepts
-                them.
+                there is no `tokenizer`, and most sentences in scripts such as Chinese have no
+                spaces between words. `tokenizer=str.split` accepts them.
         Example:
             >>> Vocabulary.from_sentences(["b a", "a c"], max_size=6).words[4:]
             ('a', 'b')
@@ -115,8 +99,6 @@ class Vocabulary(BaseVocabulary):
         if max_size is not None and _checks.positive_int(who, "max_size", max_size) <= least:
             _checks.fail(who, "max_size", f"exceed {least}", max_size)
         tokenizers.checked(who, tokenizer)
-        checked_form(who, normalization)
-        sentences = [normalized(sentence, normalization) for sentence in sentences]
         unspaced = tokenizers.lacks_spaces(sentences) if tokenizer is None else None
         if unspaced is not None:
             _checks.fail(who, "sentences", _UNSPACED, unspaced)
@@ -130,7 +112,7 @@ class Vocabulary(BaseVocabulary):
         ]
         if max_size is not None:
             kept = kept[: max_size - len(SPECIAL_WORDS)]
-        return cls(kept, tokenizer, normalization)
+        return cls(kept, tokenizer)
 
     def encode(self, sentence: str) -> list[int]:
         """The ids of a sentence's words, without begin and end tokens.
@@ -143,16 +125,13 @@ class Vocabulary(BaseVocabulary):
         Returns:
             A list of int, one per word; `unknown_id` for a word outside the vocabulary. Unknown
             words of white space, as a tokenizer may return, are skipped.
-        Raises:
-            ValueError: there is no tokenizer, no word of a script without spaces, such as Chinese,
-                is known, and an unknown word is more likely a sentence.
         Example:
             >>> Vocabulary(["a", "cat"]).encode("a cat <eos>")
             [4, 5, 1]
         """
         who = "Vocabulary.encode"
         sentence = _checks.string(who, "sentence", sentence)
-        words = tokenizers.split(who, self.tokenizer, normalized(sentence, self.normalization))
+        words = tokenizers.split(who, self.tokenizer, sentence)
         if self.tokenizer is not None:
             # White space without an entry, as for Chinese, only separates words.
             words = [
@@ -160,13 +139,7 @@ class Vocabulary(BaseVocabulary):
                 for word in words
                 if word in self._ids or not (word.isspace() or word == tokenizers.SPACE)
             ]
-        ids = [self._ids.get(word, self.unknown_id) for word in words]
-        if self.tokenizer is None and self.unknown_id in ids:
-            unknown = [word for word in words if word not in self._ids]
-            known = [word for word in words if word in self._ids]
-            if tokenizers.is_whole_sentence(unknown, known):
-                _checks.fail(who, "sentence", _UNSPACED, sentence)
-        return ids
+        return [self._ids.get(word, self.unknown_id) for word in words]
 
     def _text(self, ids: list[int]) -> str:
         return getattr(self.tokenizer, "join", " ".join)([self.words[index] for index in ids])
@@ -175,16 +148,11 @@ class Vocabulary(BaseVocabulary):
         content: dict[str, Any] = {"words": self.words[len(SPECIAL_WORDS) :]}
         if self.tokenizer is not None:
             content["tokenizer"] = tokenizers.to_json(self.tokenizer)
-        if self.normalization is not None:
-            content["normalization"] = self.normalization
         # An unpaired surrogate has no UTF-8 encoding: it is written as an escape, valid in JSON.
         return f"{json.dumps(content, ensure_ascii=False)}\n".encode("utf-8", "backslashreplace")
 
     @classmethod
     def _settings(cls, content: bytes) -> dict[str, Any]:
         parsed = json.loads(content)
-        return {
-            "words": parsed.get("words"),
-            "tokenizer": tokenizers.from_json(parsed.get("tokenizer")),
-            "normalization": parsed.get("normalization"),
-        }
+        tokenizer = tokenizers.from_json(parsed.get("tokenizer"))
+        return {"words": parsed.get("words"), "tokenizer": tokenizer}

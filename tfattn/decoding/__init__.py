@@ -33,14 +33,13 @@ attributes of the step's model and of its layers that are numbers, strings or tu
 call after a change compiles anew. Names with an underscore, lists and dicts are not compared.
 """
 
-from tfattn._past import Past
+from tfattn._shared import Past
 from tfattn.decoding import rules
 from tfattn.decoding.beams import BeamSearch, Hypotheses
 from tfattn.decoding.ensemble import Ensemble
-from tfattn.decoding.greedy import GreedySearch
 from tfattn.decoding.pooled import PooledBeamSearch
 from tfattn.decoding.sampling import Sampling
-from tfattn.decoding.search import Search
+from tfattn.decoding.search import GreedySearch, Search
 from tfattn.decoding.translate import (
     ScoredText,
     log_probabilities,

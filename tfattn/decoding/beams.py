@@ -40,14 +40,6 @@ class RankedSearch(Search):
     tensors = ("length_penalty",)
     num_results: int
 
-    def __init__(
-        self, num_beams: int, length_penalty: float, rules: Sequence[Rule], jit_compile: bool
-    ):
-        super().__init__(rules, jit_compile)
-        who = type(self).__name__
-        self.num_beams = _checks.positive_int(who, "num_beams", num_beams)
-        self.length_penalty = _checks.non_negative_number(who, "length_penalty", length_penalty)
-
     if TYPE_CHECKING:
 
         def __call__(
@@ -62,6 +54,14 @@ class RankedSearch(Search):
             return_state: bool = False,
         ) -> Hypotheses: ...
 
+    def __init__(
+        self, num_beams: int, length_penalty: float, rules: Sequence[Rule], jit_compile: bool
+    ):
+        super().__init__(rules, jit_compile)
+        who = type(self).__name__
+        self.num_beams = _checks.positive_int(who, "num_beams", num_beams)
+        self.length_penalty = _checks.non_negative_number(who, "length_penalty", length_penalty)
+
     @property
     def width(self) -> int:  # type: ignore[override]
         return self.num_beams
@@ -74,6 +74,13 @@ class RankedSearch(Search):
 
     def alive(self, found: SearchState) -> Tensor:
         return found.extra["sums"] > NO_SCORE
+
+    def _ranked(self, tokens: Tensor, scores: Tensor) -> dict[str, Tensor]:
+        """The results, of rows with the best of each sentence first."""
+        missing = scores == NO_SCORE
+        tokens = ops.where(missing[:, None], self.padding_id, tokens)[:, 1:]
+        stuck = ops.reshape(missing, (-1, self.num_results))[:, 0]
+        return {"tokens": tokens, "scores": scores, "stuck": stuck}
 
     def _token_of(self, tokens: Tensor, sums: Tensor) -> Tensor:
         """`tokens` with padding for beams that do not exist, whose ids may be too high."""
@@ -132,7 +139,7 @@ class BeamSearch(RankedSearch):
         [[0.4 0.3]]
 
     Source: the score after Wu et al. 2016, arXiv:1609.08144, section 7; differs from it in that the
-    length itself is raised to the power. Its coverage penalty is `tfattn.rules.CoveragePenalty`.
+    length itself is raised to the power.
     """
 
     def __init__(
@@ -160,20 +167,12 @@ class BeamSearch(RankedSearch):
         gains, tokens = best_tokens(ops.cast(logits, "float32"), self.width)  # (R, K)
         sums = found.extra["sums"][:, None] + _keep_ended(gains, found.ended)
         lengths = found.extra["lengths"] + ops.cast(ops.logical_not(found.ended), "float32")
-        ends = ops.logical_or(found.ended, position + 1 >= found.limits)[:, None]
-        ends = ops.logical_or(ends, tokens == self.end_id)
-        at_end = found.at_end[:, None] if ops.is_tensor(found.at_end) else ()
-        scores = self._scores(sums, lengths[:, None], ends, at_end)
+        scores = sums / ops.power(lengths[:, None], self.length_penalty)
         indices = ops.reshape(best_candidates(scores, width, self.width), (-1,))  # (B·K,)
         sums, tokens = (ops.take(ops.reshape(each, (-1,)), indices) for each in (sums, tokens))
         rows = indices // self.width
         extra = {"sums": sums, "lengths": take_rows(lengths, rows)}
         return self._token_of(tokens, sums), rows, extra
-
-    def _scores(self, sums: Tensor, lengths: Tensor, has_ended: Tensor, at_end: Any) -> Tensor:
-        """Sums as scores, with what rules add to those of hypotheses that have ended."""
-        scores = sums / ops.power(lengths, self.length_penalty)
-        return scores + ops.where(has_ended, at_end, 0.0) if ops.is_tensor(at_end) else scores
 
     def done(self, found: SearchState) -> Tensor:
         sums, ended, limits, scores = (
@@ -198,11 +197,7 @@ class BeamSearch(RankedSearch):
         return ops.repeat(done, self.width)
 
     def _present_scores(self, found: SearchState) -> Tensor:
-        sums, lengths = found.extra["sums"], found.extra["lengths"]
-        return self._scores(sums, lengths, found.ended, found.at_end)
-
-    def stuck(self, found: SearchState) -> Tensor:
-        return ops.all(ops.reshape(found.extra["sums"], (-1, self.width)) == NO_SCORE, axis=1)
+        return found.extra["sums"] / ops.power(found.extra["lengths"], self.length_penalty)
 
     def results(self, found: SearchState) -> tuple[dict[str, Any], Tensor]:
         batch = ops.shape(found.tokens)[0] // self.width
@@ -212,8 +207,7 @@ class BeamSearch(RankedSearch):
         rows = ops.reshape(first[:, None] + best, (-1,))  # (B·N,)
         scores = take_rows(self._present_scores(found), rows)
         tokens = take_rows(found.tokens, rows)
-        tokens = ops.where((scores == NO_SCORE)[:, None], self.padding_id, tokens)
-        return {"tokens": tokens[:, 1:], "scores": scores}, rows
+        return self._ranked(tokens, scores), rows
 
 
 def _keep_ended(gains: Tensor, ended: Tensor) -> Tensor:

@@ -1,17 +1,18 @@
 """One compiled loop for each step function, kept as long as the step's owner lives."""
 
 import contextlib
+import dataclasses
 import functools
 import warnings
 import weakref
 from collections.abc import Callable, Hashable
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 import numpy as np
 
 from tfattn import _checks
-from tfattn._types import Step, Tensor
+from tfattn._types import Step
 
 # Keys are ids of step owners, since not every owner is hashable. An entry is freed with its owner.
 _compiled: dict[int, dict[Hashable, tuple["_Run", Callable[..., Any]]]] = {}
@@ -24,11 +25,9 @@ def compiled(
     function of the tensors, freed with the step or its owner.
 
     It is traced once for each of their shapes, and anew once the Python state of the owner has
-    changed; on JAX twice, if the step belongs to no object with `variables`. PyTorch runs it
-    eagerly, without gradients.
+    changed. PyTorch runs it eagerly, without gradients.
     """
-    owner = getattr(step, "__self__", step)
-    backend = keras.backend.backend()
+    owner, backend = getattr(step, "__self__", step), keras.backend.backend()
     if backend == "torch":
         return without_gradients(functools.partial(function, step, settings))
     if id(owner) not in _compiled:
@@ -70,22 +69,19 @@ def _python_state(step: Step) -> list[Any]:
     """
     owner = getattr(step, "__self__", step)
     state: list[Any] = [id(weight) for weight in getattr(owner, "weights", ())]
-    models, seen = [owner], set()
-    _add_models(models, _held_by(step))
+    models, seen = [owner, *filter(_is_model, _held_by(step))], set()
     for model in models:  # which grows
         if id(model) in seen:
             continue
         seen.add(id(model))
-        attributes = getattr(model, "__dict__", {})
-        for name in [name for name in attributes if name[0] != "_"]:
-            value = attributes[name]
-            if isinstance(value, _PLAIN) or (
-                isinstance(value, tuple) and all(isinstance(each, _PLAIN) for each in value)
-            ):
-                if name not in _CHANGED_BY_KERAS:
-                    state.append((name, type(value), value))
-            elif value is not None:
-                _add_models(models, value)
+        for name, value in getattr(model, "__dict__", {}).items():
+            if name[0] == "_" or value is None or name in _CHANGED_BY_KERAS:
+                continue
+            is_tuple = isinstance(value, tuple)
+            if isinstance(value, _PLAIN) or is_tuple and all(isinstance(x, _PLAIN) for x in value):
+                state.append((name, type(value), value))
+            else:
+                models += filter(_is_model, value if isinstance(value, list | tuple) else (value,))
         if isinstance(model, keras.Model):
             models += model.layers
     return state
@@ -101,10 +97,8 @@ def _held_by(step: Step) -> list[Any]:
     return [getattr(each, "__self__", each) for each in held]
 
 
-def _add_models(models: list[Any], value: Any) -> None:
-    """Adds the value, or those in a list or tuple, that have a step or are layers."""
-    values = value if isinstance(value, list | tuple) else (value,)
-    models += [x for x in values if isinstance(x, keras.Layer) or hasattr(type(x), "step")]
+def _is_model(value: Any) -> bool:
+    return isinstance(value, keras.Layer) or hasattr(type(value), "step")
 
 
 _PLAIN = bool, int, float, str, np.generic
@@ -147,86 +141,80 @@ class _Run:
         return found
 
 
-class _RecordReads(keras.StatelessScope):
-    """A scope that records the variables that are read within it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.variables: dict[int, keras.Variable] = {}
-
-    def get_current_value(self, variable: keras.Variable) -> Any:
-        self.variables[id(variable)] = variable
-        return super().get_current_value(variable)
-
-
 def _compiled_by_jax(run: _Run) -> Callable[..., Any]:
-    """`run` for JAX, with the variables that the step reads as arguments.
-
-    Tracing on JAX turns the values of variables into constants. A step's owner lists its variables;
-    for any other step an extra trace records them, once for each shape of the tensors.
+    """`run` for JAX, with the variables that the step reads as arguments: tracing would turn their
+    values into constants. An extra trace before the first one records them.
     """
     import jax
 
+    # Weights created within a trace would leak its tracers.
+    if not getattr(getattr(run.step(), "__self__", None), "built", True):
+        _checks.fail("decoding", "step", "belong to a model that is built", run.step())
+    is_recorded = False
     read: dict[int, keras.Variable] = {}
-    results: dict[Hashable, _Layout] = {}
 
-    def variables() -> list[keras.Variable]:
-        owner: Any = getattr(run.step(), "__self__", None)
-        if not hasattr(owner, "variables"):
-            return list(read.values())
-        # Weights created within the trace would leak its tracers.
-        if not getattr(owner, "built", True):
-            _checks.fail("decoding", "step", "belong to a model that is built", run.step())
-        return list(owner.variables)
+    def body(values: list[Any], tensors: Any) -> Any:
+        with _RecordReads(read, values):
+            return _with_constants(run(*_without_constants(tensors)))
 
-    def arrays_of_result(key: _Layout, arrays: list[Tensor]) -> list[Tensor]:
-        """The arrays of a run's result; the layout of the rest is kept in `results`, by shapes."""
-        result = run(*jax.tree.unflatten(key.structure, key.join(arrays)))
-        leaves, structure = jax.tree.flatten(result)
-        results[_shapes(key, arrays)], arrays = _Layout.of(leaves, structure)
-        return arrays
-
-    @functools.partial(jax.jit, static_argnums=0)
-    def traced(key: _Layout, values: list[Tensor], arrays: list[Tensor]) -> list[Tensor]:
-        with keras.StatelessScope(state_mapping=zip(variables(), values, strict=True)):
-            return arrays_of_result(key, arrays)
+    traced = jax.jit(body)
 
     def call(*tensors: Any) -> Any:
-        key, arrays = _Layout.of(*jax.tree.flatten(tensors))
-        shapes = _shapes(key, arrays)
-        if (
-            not hasattr(getattr(run.step(), "__self__", None), "variables")
-            and shapes not in results
-        ):
-            with _RecordReads() as scope:
-                jax.eval_shape(functools.partial(arrays_of_result, key), arrays)
-            read.update(scope.variables)
-        arrays = traced(key, [variable.value for variable in variables()], arrays)
-        return jax.tree.unflatten(results[shapes].structure, results[shapes].join(arrays))
+        nonlocal is_recorded
+        tensors, count = _with_constants(tensors), -1
+        if not is_recorded:
+            jax.eval_shape(lambda tensors: body([], tensors), tensors)
+            is_recorded = True
+        while count < len(read):  # a trace of other shapes may read further variables
+            count = len(read)
+            found = traced([variable.value for variable in read.values()], tensors)
+        return _without_constants(found)
 
     return call
 
 
-def _shapes(key: "_Layout", arrays: list[Tensor]) -> tuple[Any, ...]:
-    """The key of a trace: layout, shapes and dtypes of the arrays."""
-    return key, tuple((array.shape, array.dtype) for array in arrays)
+class _RecordReads(keras.StatelessScope):
+    """A scope with these values of variables, which records further ones that are read."""
+
+    def __init__(self, read: dict[int, keras.Variable], values: list[Any]) -> None:
+        super().__init__(state_mapping=zip(read.values(), values, strict=False))
+        self.read = read
+
+    def get_current_value(self, variable: keras.Variable) -> Any:
+        self.read.setdefault(id(variable), variable)
+        return super().get_current_value(variable)
 
 
-class _Layout(NamedTuple):
-    """The structure of a nest, and its leaves that are not arrays."""
+@dataclasses.dataclass(frozen=True)
+class _Constant:
+    """A leaf that is no array, part of the structure of a nest for JAX."""
 
-    structure: Any
-    others: tuple[Any, ...]  # (type, leaf) for each leaf, since 1 == True; None for an array
+    kind: type  # since 1 == True
+    value: Any
 
-    @classmethod
-    def of(cls, leaves: list[Any], structure: Any) -> tuple["_Layout", list[Tensor]]:
-        """(The layout, the arrays.)"""
-        is_array = [hasattr(leaf, "shape") and hasattr(leaf, "dtype") for leaf in leaves]
-        pairs = list(zip(leaves, is_array, strict=True))
-        others = tuple(None if array else (type(leaf), leaf) for leaf, array in pairs)
-        return cls(structure, others), [leaf for leaf, array in pairs if array]
 
-    def join(self, arrays: list[Tensor]) -> list[Any]:
-        """All leaves, with these arrays."""
-        left = iter(arrays)
-        return [next(left) if other is None else other[1] for other in self.others]
+@functools.cache
+def _register_constants() -> None:
+    import jax
+
+    jax.tree_util.register_static(_Constant)
+
+
+def _with_constants(nest: Any) -> Any:
+    import jax
+
+    _register_constants()
+    return jax.tree.map(
+        lambda leaf: leaf if hasattr(leaf, "dtype") else _Constant(type(leaf), leaf), nest
+    )
+
+
+def _without_constants(nest: Any) -> Any:
+    import jax
+
+    def is_constant(leaf: Any) -> bool:
+        return isinstance(leaf, _Constant)
+
+    return jax.tree.map(
+        lambda leaf: leaf.value if is_constant(leaf) else leaf, nest, is_leaf=is_constant
+    )

@@ -7,7 +7,6 @@ import keras
 import numpy as np
 from keras import ops
 
-from tfattn import _checks
 from tfattn._arguments import constructor_arguments
 from tfattn._types import Tensor
 
@@ -41,9 +40,12 @@ class Configurable:
         return cls(**keras.saving.deserialize_keras_object(config))
 
     def __repr__(self) -> str:
-        names = constructor_arguments(self)
-        shown = ", ".join(f"{name}={_shown(getattr(self, name))}" for name in names)
-        return f"{type(self).__name__}({shown})"
+        values = ((name, getattr(self, name)) for name in constructor_arguments(self))
+        shown = ", ".join(
+            f"{name}={np.array2string(x, separator=', ') if isinstance(x, np.ndarray) else repr(x)}"
+            for name, x in values
+        )
+        return f"{type(self).__name__}({' '.join(shown.split())})"
 
 
 _DTYPES = {float: "float32", int: "int32"}  # for Python's numbers
@@ -63,13 +65,7 @@ class Form(NamedTuple):
             for name, value in sorted(vars(given).items())
             if name not in given.not_compiled and (value is None or name not in given.tensors)
         }
-        form = cls(type(given), tuple(others.items()), _types_in(tuple(others.values())))
-        try:
-            hash(form)
-        except TypeError:
-            expected = "name all attributes that cannot be hashed"
-            _checks.fail(type(given).__name__, "tensors", expected, given.tensors)
-        return form
+        return cls(type(given), tuple(others.items()), _types_in(tuple(others.values())))
 
     def filled(self, tensors: dict[str, Tensor], **others: Any) -> Any:
         """The object with these tensors, and with attributes that only a run has."""
@@ -87,17 +83,7 @@ def _without_arrays(value: Any) -> Any:
     """Arrays and tuples as lists, without `NO_TOKEN`."""
     if isinstance(value, np.ndarray) and value.ndim > 1:
         return [_without_arrays(row) for row in value]
-    if isinstance(value, np.ndarray) and value.ndim:
-        return value[value != NO_TOKEN].tolist()
     if isinstance(value, np.ndarray | np.generic):
-        return value.item()
+        numbers: Any = value
+        return (numbers[numbers != NO_TOKEN] if value.ndim else numbers).tolist()
     return list(value) if isinstance(value, tuple) else value
-
-
-def _shown(value: Any) -> str:
-    """A short form of a value: dtype and shape for a large table."""
-    if not isinstance(value, np.ndarray | np.generic):
-        return repr(value)
-    if value.size > 12:
-        return f"<{value.dtype}, {value.shape}>"
-    return f"{value:.6g}" if value.ndim == 0 else repr(value.tolist())

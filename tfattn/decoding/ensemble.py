@@ -4,13 +4,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import keras
 from keras import ops
 
 from tfattn import _checks
 from tfattn._types import Tensor
-
-__all__ = ["Ensemble"]
 
 
 class Ensemble:
@@ -31,8 +28,7 @@ class Ensemble:
     Returns:
         float32, the log of the mean of the probabilities, `(B, T, V)`.
     Raises:
-        ValueError: `models` is empty or has an object without `encode` and `step`; the models have
-            vocabularies of different sizes.
+        ValueError: `models` is no sequence of models, or they have vocabularies of other sizes.
     Attributes:
         source_vocabulary_size, target_vocabulary_size: those of the models, or None if unknown.
         max_source_length, max_target_length: the least of the models, or None for no limit.
@@ -54,11 +50,9 @@ class Ensemble:
 
     def __init__(self, models: Sequence[Any]):
         who = "Ensemble"
-        if not isinstance(models, list | tuple) or not models:
-            _checks.fail(who, "models", "be a sequence of models", models)
-        for model in models:
-            if not all(callable(getattr(model, name, None)) for name in ("encode", "step")):
-                _checks.fail(who, "models", "hold models with `encode` and `step`", model)
+        is_sequence = isinstance(models, list | tuple) and models
+        if not is_sequence or not all(hasattr(model, "encode") for model in models):
+            _checks.fail(who, "models", "be a sequence of models with `encode` and `step`", models)
         self.models = tuple(models)
         for name in ("source_vocabulary_size", "target_vocabulary_size"):
             sizes = [getattr(model, name, None) for model in models]
@@ -70,29 +64,17 @@ class Ensemble:
             limits = [getattr(model, name, None) for model in models]
             setattr(self, name, min((each for each in limits if each is not None), default=None))
 
-    @property
-    def variables(self) -> list[keras.Variable]:
-        """The variables of the models, for compiled searches."""
-        return [variable for model in self.models for variable in model.variables]
-
     def build_for_any(self) -> None:
         """Builds the models, unless built."""
         for model in self.models:
-            if hasattr(model, "build_for_any"):
-                model.build_for_any()
+            model.build_for_any()
 
     def __call__(self, inputs: Any, training: bool | None = None) -> Tensor:
         return _mean([model(inputs, training=training) for model in self.models])
 
-    def encode(
-        self, source: Any, max_length: int | None = None, coverage: bool = False
-    ) -> dict[str, Any]:
-        """The initial state of `step`: a dict with the tuple of the models' states, "models".
-
-        Arguments are those of the models' `encode`; `state["coverage"]` is their mean.
-        """
-        options = {"max_length": max_length, **({"coverage": True} if coverage else {})}
-        return _joined(tuple(model.encode(source, **options) for model in self.models))
+    def encode(self, source: Any, max_length: int | None = None) -> dict[str, Any]:
+        """The initial state of `step`: a dict with the tuple of the models' states, "models"."""
+        return _joined(tuple(model.encode(source, max_length) for model in self.models))
 
     def step(
         self, tokens: Any, position: Any, state: dict[str, Any]
@@ -101,9 +83,8 @@ class Ensemble:
         and the state: the step function of `tfattn.decoding`.
         """
         pairs = zip(self.models, state["models"], strict=True)
-        logits, states = zip(
-            *(model.step(tokens, position, own) for model, own in pairs), strict=True
-        )
+        results = [model.step(tokens, position, own) for model, own in pairs]
+        logits, states = zip(*results, strict=True)
         return _mean(logits), _joined(states)
 
 
@@ -113,10 +94,6 @@ def _mean(logits: Sequence[Tensor]) -> Tensor:
 
 
 def _joined(states: tuple[Any, ...]) -> dict[str, Any]:
-    """The state of all models, with the entries that a search reads."""
-    state, first = {"models": states}, states[0] if isinstance(states[0], dict) else {}
-    if "prompt" in first:
-        state["prompt"] = first["prompt"]
-    if "coverage" in first:
-        state["coverage"] = sum(each["coverage"] for each in states) / len(states)
-    return state
+    """The state of all models, with the prompt, which a search reads."""
+    prompted = isinstance(states[0], dict) and "prompt" in states[0]
+    return {"models": states, **({"prompt": states[0]["prompt"]} if prompted else {})}

@@ -12,7 +12,7 @@ import keras
 from keras import ops
 
 from tfattn import _checks
-from tfattn._past import Past
+from tfattn._shared import Past
 from tfattn._types import Size, Step, Tensor
 from tfattn.decoding.best import log_probabilities
 from tfattn.decoding.configurable import Form
@@ -30,7 +30,6 @@ class SearchState(NamedTuple):
     has_nan: Tensor  # bool (R,), whether scores of the row's sentence were NaN, which ends it
     extra: dict[str, Any]  # the search's own tensors (R, ...), from `Search.start` and `choose`
     rule_states: tuple[Any, ...] = ()  # each rule's state: nested tensors (R, ...)
-    at_end: Any = ()  # float32 (R,), what rules add to a score at its end; empty if none does
     prompted: Any = ()  # bool (R,), whether the next token is in the prompt
     prompt_continues: Any = ()  # bool (R,), whether the prompt has a further token
 
@@ -61,9 +60,8 @@ def advance(
     progress: Progress,
     tensors: tuple[dict[str, Tensor], ...],
     max_steps: Tensor | None,
-) -> tuple[Progress, dict[str, Any], tuple[Size, Tensor]]:
-    """Runs a search to its end, or for `max_steps` steps: (progress, results by name, (size of the
-    vocabulary, bool `(B,)` whether the rules left a sentence no token)).
+) -> tuple[Progress, dict[str, Any]]:
+    """Runs a search to its end, or for `max_steps` steps: (progress, results by name).
 
     `settings`: the forms of the search and its rules; whether each sentence still has one row.
     """
@@ -96,8 +94,7 @@ def advance(
         state = keras.tree.map_structure(
             lambda leaf: take_rows(leaf, rows) if ops.is_tensor(leaf) else leaf, state
         )
-    report = ops.shape(logits)[-1], search.stuck(found)
-    return Progress(position, found, state), results, report
+    return Progress(position, found, state), results
 
 
 def _loop(
@@ -153,7 +150,7 @@ def _choose(
     has_nan = ops.repeat(ops.any(ops.reshape(has_nan, (-1, width)), axis=1), width)
     found = found._replace(has_nan=ops.logical_or(found.has_nan, has_nan))
     if search.rules:
-        logits, found = _apply_rules(search, logits, state, position, found, prompted)
+        logits, found = _apply_rules(search, logits, position, found, prompted)
     if search.uses_log_probs:
         logits = log_probabilities(logits, given)
     else:
@@ -174,31 +171,27 @@ def _written(
     token = ops.where(ended, search.padding_id, ops.cast(token, "int32"))
     here = ops.arange(ops.shape(found.tokens)[1], dtype="int32") == position + 1
     tokens = ops.where(here, token[:, None], found.tokens)
-    ended = ops.logical_or(ended, search.ends(token, position, found))
+    ends = token == search.end_id
+    if ops.is_tensor(found.prompt_continues):  # the row does not end within its prompt
+        ends = ops.logical_and(ends, ops.logical_not(found.prompt_continues))
+    # At its limit a row ends without an end token, so that longer rows do not change it.
+    ends = ops.logical_or(ends, position + 1 >= found.limits)
+    ended = ops.logical_or(ended, ends)
     found = found._replace(tokens=tokens, ended=ended, done=ended, extra=extra)
     return found._replace(done=search.done(found), prompted=(), prompt_continues=())
 
 
 def _apply_rules(
-    search: Any,
-    logits: Tensor,
-    state: Any,
-    position: Tensor,
-    found: SearchState,
-    prompted: Tensor | None,
+    search: Any, logits: Tensor, position: Tensor, found: SearchState, prompted: Tensor | None
 ) -> tuple[Tensor, SearchState]:
     """(The logits after the rules, `found` with the new state of the rules)."""
     given = ops.cast(logits, "float32")
-    logits, states, at_end = given, [], 0.0
+    logits, states = given, []
     for rule, own in zip(search.rules, found.rule_states, strict=True):
         logits, own = rule.adjust(logits, found.tokens[:, :-1], position, own)
         states.append(own)
-        if rule.state_key is not None:
-            at_end = at_end + rule.score_at_end(_read(rule, state))
     if prompted is not None:  # no rule changes a prompt
         logits = ops.where(prompted[:, None], given, logits)
-    if ops.is_tensor(found.at_end):
-        found = found._replace(at_end=ops.where(found.ended, found.at_end, at_end))
     return logits, found._replace(rule_states=tuple(states))
 
 
@@ -211,15 +204,6 @@ def _prompted(state: Any, position: Tensor) -> Tensor | None:
         return None  # embeddings rather than tokens
     last = ops.shape(prompt)[1] - 1  # always padding
     return ops.take(prompt, ops.minimum(position, last), axis=1) != 0
-
-
-def _read(rule: Any, state: Any) -> Tensor:
-    """The entry of a step's state that a rule reads."""
-    if not isinstance(state, dict) or not ops.is_tensor(state.get(rule.state_key)):
-        expected = f"have the entry {rule.state_key!r} for {type(rule).__name__}"
-        known = sorted(map(str, state)) if isinstance(state, dict) else state
-        _checks.fail("step", "state", f"{expected}, see `tfattn.rules`", known)
-    return state[rule.state_key]
 
 
 def _repeated(tensor: Tensor, times: int) -> Tensor:
@@ -265,32 +249,19 @@ class _StateParts:
         return [ops.shape(leaves[path])[-2] if past else None for path, past in pairs]
 
     def changed(self, before: Any, after: Any) -> list[Tensor]:
-        """The changing tensors after a later step, from the states before and after it; raises if
-        structure, shapes, dtypes or constants differ from the first step.
-        """
+        """The changing tensors after a later step, from the states before and after it."""
         before, after = (dict(keras.tree.flatten_with_path(state)) for state in (before, after))
-        if after.keys() != self.leaves.keys():
-            _checks.fail("step", "state", "keep its structure from step to step", list(after))
-        for path, leaf in after.items():
-            if path in self.changing:
-                _check_alike(self.changing[path], leaf)
-            elif leaf is not before[path] and (path in self.constants or leaf != before[path]):
-                expected = "change only in the tensors that the first step changed"
-                _checks.fail("step", "state", expected, leaf)
+        wrong = set(after) ^ set(self.leaves) or {
+            path
+            for path, leaf in after.items()
+            if path not in self.changing
+            and leaf is not before[path]
+            and (path in self.constants or leaf != before[path])
+        }
+        if wrong:
+            expected = "keep its structure, and change only in tensors that the first step changed"
+            _checks.fail("step", "state", expected, wrong)
         return [after[path] for path in self.changing]
-
-
-def _check_alike(first: Tensor, later: Tensor) -> None:
-    """Raises unless a tensor of the state has kept its shape and dtype."""
-    (shape, dtype), received = (
-        (tuple(tensor.shape), keras.backend.standardize_dtype(tensor.dtype))
-        for tensor in (first, later)
-    )
-    sizes = zip(shape[1:], received[0][1:], strict=False)  # the number of rows may change
-    differ = any(None not in pair and pair[0] != pair[1] for pair in sizes)
-    if len(shape) != len(received[0]) or differ or dtype != received[1]:
-        expected = f"keep the shape and dtype of a tensor from step to step, here {shape} {dtype}"
-        _checks.fail("step", "state", expected, received)
 
 
 def paths_of_pasts(who: str, state: Any) -> set[tuple[Any, ...]]:

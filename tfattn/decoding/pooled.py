@@ -31,13 +31,13 @@ class PooledBeamSearch(RankedSearch):
         num_beams: positive int K.
         length_penalty: number of at least 0, as in `BeamSearch`.
         early_stopping: whether to stop as soon as the pool is full.
-        rules, jit_compile: see `tfattn.decoding.Search`; no rule that is for `BeamSearch` alone.
+        rules, jit_compile: see `tfattn.decoding.Search`.
     Returns:
         When called, `Hypotheses`: tokens int32 `(B, K, L)`, scores float32 `(B, K)`, the best
         first; no state.
     Raises:
-        ValueError: an argument is out of its range, or `rules` contains a rule for `BeamSearch`
-            only; when called: the rules leave a sentence no hypothesis; `return_state` is True.
+        ValueError: an argument is out of its range; when called: the rules leave a sentence no
+            hypothesis; `return_state` is True.
     Example: 4 or 5 follows the begin token 2; the end token 3 always follows 5.
         >>> table = np.full((6, 6), -np.inf, "float32")
         >>> table[2, 4], table[2, 5], table[5, 3] = np.log([0.6, 0.4, 1.0])
@@ -68,8 +68,6 @@ class PooledBeamSearch(RankedSearch):
         super().__init__(num_beams, length_penalty, rules, jit_compile)
         who = type(self).__name__
         self.early_stopping = _checks.boolean(who, "early_stopping", early_stopping)
-        if any(rule.beams_only for rule in self.rules):
-            _checks.fail(who, "rules", "hold no rule for `BeamSearch` alone", self.rules)
 
     def start(self, batch_size: int | Tensor, length: int) -> dict[str, Tensor]:
         return {"sums": ops.zeros((batch_size,), "float32")}
@@ -154,10 +152,5 @@ class PooledBeamSearch(RankedSearch):
             done = ops.logical_or(done, worst > NO_SCORE)
         return ops.repeat(done, self.width)
 
-    def stuck(self, found: SearchState) -> Tensor:
-        return ops.all(ops.reshape(found.extra["scores"], (-1, self.width)) == NO_SCORE, axis=1)
-
     def results(self, found: SearchState) -> tuple[dict[str, Any], Tensor | None]:
-        scores = found.extra["scores"]
-        tokens = ops.where((scores == NO_SCORE)[:, None], self.padding_id, found.extra["pool"])
-        return {"tokens": tokens[:, 1:], "scores": scores}, None
+        return self._ranked(found.extra["pool"], found.extra["scores"]), None

@@ -5,7 +5,7 @@ from typing import Any
 
 import keras
 
-from tfattn._past import Past
+from tfattn._shared import Past
 from tfattn._types import Size, Tensor
 
 _STRIDE = 8  # positions by which a `Past` grows

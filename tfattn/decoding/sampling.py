@@ -1,6 +1,5 @@
 """Sampling: each token is drawn from the probabilities of the step."""
 
-import copy
 from collections.abc import Sequence
 
 import keras
@@ -68,17 +67,10 @@ class Sampling(Search):
         self.temperature = _checks.positive_number(who, "temperature", temperature)
         self.top_k = None if top_k is None else _checks.positive_int(who, "top_k", top_k)
         if top_p is not None:
-            top_p = _checks.fraction(who, "top_p", top_p, ", or None")
+            top_p = _checks.fraction(who, "top_p", top_p)
         self.top_p = top_p
         is_generator = isinstance(seed, keras.random.SeedGenerator)
         self.seed = seed if is_generator else _checks.seed(who, seed)
-
-    def in_batches(self) -> "Sampling":
-        if not isinstance(self.seed, int):
-            return self
-        search = copy.copy(self)
-        search.seed = keras.random.SeedGenerator(self.seed)
-        return search
 
     def start(self, batch_size: int | Tensor, length: int) -> dict[str, Tensor]:
         # One number in [0, 1) for each token: the loop needs no seed, and rows are independent.

@@ -1,4 +1,4 @@
-"""The base of all searches: an object with options, its call and its stream."""
+"""The base of all searches: an object with options, its call and its stream; and greedy search."""
 
 import copy
 import itertools
@@ -12,24 +12,13 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn._types import Step, Tensor
+from tfattn.decoding.best import best_token
 from tfattn.decoding.compiling import compiled
 from tfattn.decoding.configurable import Configurable, Form
 from tfattn.decoding.loop import Progress, SearchState, advance, paths_of_pasts
-from tfattn.decoding.rules.base import Ids, Rule, check_required_length
+from tfattn.decoding.rules.base import Rule
 
-
-class RowError(ValueError):
-    """A row has no allowed token, or NaN among its scores; `before` and `after` are the message
-    around its name.
-    """
-
-    def __init__(self, before: str, index: int, after: str, row: str | None = None):
-        super().__init__(f"{before} {row or f'row {index}'} {after}")
-        self.before, self.index, self.after = before, index, after
-
-    def of_row(self, row: str) -> "RowError":
-        """The error with another name for the row."""
-        return RowError(self.before, self.index, self.after, row)
+Lengths = int | Sequence[int] | np.ndarray  # one for all rows, or one for each
 
 
 class Search(Configurable):
@@ -59,12 +48,10 @@ class Search(Configurable):
         int32 `(B, L)`, L the greatest `max_length`: the tokens after the begin token, up to the end
         token (included), then padding. With `return_state`, `(tokens, state)`.
     Raises:
-        ValueError: `rules` contains an object that is not a rule, or a rule for beams only where
-            there are none; `jit_compile` is not a bool; when called: `step` is not callable;
-            `max_length` or `batch_size` is not a positive int; an id is below 0; `return_state` is
-            not a bool; the state does not have `batch_size` rows, or a `Past` has fewer than
-            `max_length` positions; a rule does not fit the vocabulary or the batch; the rules leave
-            a row no token to write.
+        ValueError: `rules` contains an object that is not a rule; `jit_compile` is not a bool; when
+            called: an argument is of another kind; the state or a rule does not have `batch_size`
+            rows, or a `Past` has fewer than `max_length` positions; the rules leave a row no token
+            to write; scores are NaN.
     Attributes:
         tensors, not_compiled: names of attributes, see `Rule.tensors`. A new value of an attribute
             in `tensors` compiles nothing new; only `start` reads attributes in `not_compiled`.
@@ -85,10 +72,11 @@ class Search(Configurable):
         [[2 2 2]]
     """
 
-    not_compiled: tuple[str, ...] = ("rules",)
+    not_compiled: tuple[str, ...] = ("rules", "places")
     width: int = 1
     uses_log_probs: bool = False
     is_final_at_end: bool = False
+    places: Sequence[int] | None = None  # of the sentences, for error messages
     begin_id: int
     end_id: int
     padding_id: int
@@ -96,13 +84,8 @@ class Search(Configurable):
 
     def __init__(self, rules: Sequence[Rule] = (), jit_compile: bool = False):
         who = type(self).__name__
-        if not isinstance(rules, list | tuple):
+        if not isinstance(rules, list | tuple) or not all(isinstance(x, Rule) for x in rules):
             _checks.fail(who, "rules", "be a sequence of rules of `tfattn.rules`", rules)
-        for rule in rules:
-            if not isinstance(rule, Rule):
-                _checks.fail(who, "rules", "hold rules of `tfattn.rules`", rule)
-            if rule.beams_only and not self.uses_log_probs:
-                _checks.fail(who, "rules", "hold no rule for `BeamSearch` alone", rule)
         self.rules = tuple(rules)
         self.jit_compile = _checks.boolean(who, "jit_compile", jit_compile)
 
@@ -111,14 +94,15 @@ class Search(Configurable):
         step: Step,
         state: Any,
         batch_size: int | Tensor,
-        max_length: int | Sequence[int] | np.ndarray,
+        max_length: Lengths,
         begin_id: int = 2,
         end_id: int = 3,
         padding_id: int = 0,
         return_state: bool = False,
     ) -> Any:
-        ids = Ids(begin_id, end_id, padding_id)
-        search = self._for_call(step, batch_size, max_length, ids, return_state)
+        _checks.boolean(type(self).__name__, "return_state", return_state)
+        ids = {"begin_id": begin_id, "end_id": end_id, "padding_id": padding_id}
+        search = self._for_call(step, ids, return_state)
         begun = search._begun(state, batch_size, max_length)
         progress, results = next(search._advanced(step, begun))
         if return_state:
@@ -129,7 +113,7 @@ class Search(Configurable):
         self,
         step: Step,
         state: Any,
-        max_length: int | Sequence[int] | np.ndarray,
+        max_length: Lengths,
         begin_id: int = 2,
         end_id: int = 3,
         padding_id: int = 0,
@@ -158,34 +142,20 @@ class Search(Configurable):
             [3, 4, 5]
         """
         steps = _checks.positive_int(type(self).__name__, "steps", steps)
-        ids = Ids(begin_id, end_id, padding_id)
-        search = self._for_call(step, 1, max_length, ids)
+        ids = {"begin_id": begin_id, "end_id": end_id, "padding_id": padding_id}
+        search = self._for_call(step, ids)
         begun = search._begun(state, 1, max_length)
         return search._final_tokens(step, begun, None if self.is_final_at_end else steps)
 
-    def _for_call(
-        self,
-        step: Step,
-        batch_size: int | Tensor,
-        max_length: int | Sequence[int] | np.ndarray,
-        ids: Ids,
-        return_state: bool = False,
-    ) -> Any:
+    def _for_call(self, step: Step, ids: dict[str, int], return_state: bool = False) -> Any:
         """The search with the checked ids of a call, and so its rules."""
         who = type(self).__name__
         if not callable(step):
             _checks.fail(who, "step", "be callable, see `tfattn.decoding`", step)
-        if not ops.is_tensor(batch_size):
-            _checks.positive_int(who, "batch_size", batch_size)
-        limits = _checked_limits(who, max_length, batch_size)
-        for name, token in ids._asdict().items():
-            _checks.non_negative_int(who, name, token)
-        _checks.boolean(who, "return_state", return_state)
-        _check_rules(who, self.rules, batch_size, limits, ids)
-        settings = {name: int(token) for name, token in ids._asdict().items()}
+        ids = {name: _checks.non_negative_int(who, name, token) for name, token in ids.items()}
         search, *rules = (copy.copy(each) for each in (self, *self.rules))
         for each in (search, *rules):
-            vars(each).update(settings)
+            vars(each).update(ids)
         search.rules, search.return_state = tuple(rules), return_state
         search.drop_done_rows = keras.backend.backend() == "tensorflow" and not self.jit_compile
         if search.drop_done_rows:
@@ -196,25 +166,37 @@ class Search(Configurable):
             search.drop_done_rows = tf.executing_eagerly()
         return search
 
-    def _begun(
-        self, state: Any, batch_size: int | Tensor, max_length: int | Sequence[int] | np.ndarray
-    ) -> Progress:
+    def _begun(self, state: Any, batch_size: int | Tensor, max_length: Lengths) -> Progress:
         """The progress before the first step."""
-        length = int(np.max(max_length))
+        limits = self._checked_limits(batch_size, max_length)
+        length = int(np.max(limits))
         row = np.full(1 + length, self.padding_id, "int32")
         row[0] = self.begin_id
         tokens = ops.broadcast_to(ops.convert_to_tensor(row), (batch_size, 1 + length))
-        limits = ops.convert_to_tensor(np.asarray(max_length, "int32"))
-        limits = ops.broadcast_to(limits, (batch_size,))
+        limits = ops.broadcast_to(ops.convert_to_tensor(limits), (batch_size,))
         state = _checked_state(type(self).__name__, state, tokens.shape[0], length)
         is_open = ops.zeros((batch_size,), "bool")
         extra = self.start(batch_size, length)
-        found = SearchState(tokens, is_open, is_open, limits, is_open, is_open, extra)
         rules = [Form.of(rule).filled(rule.arrays()) for rule in self.rules]
-        found = found._replace(rule_states=tuple(rule.start(tokens, limits) for rule in rules))
-        if any(rule.state_key is not None for rule in self.rules):
-            found = found._replace(at_end=ops.zeros((batch_size,), "float32"))
+        states = tuple(rule.start(tokens, limits) for rule in rules)
+        found = SearchState(tokens, is_open, is_open, limits, is_open, is_open, extra, states)
         return Progress(ops.zeros((), "int32"), found, state)
+
+    def _checked_limits(self, batch_size: int | Tensor, max_length: Lengths) -> np.ndarray:
+        """`max_length` as an int32 scalar, or `(B,)`; checked for the rows of the rules too."""
+        who, rows = type(self).__name__, None
+        if not ops.is_tensor(batch_size):
+            rows = _checks.positive_int(who, "batch_size", batch_size)
+        limits = np.asarray(max_length)
+        is_fit = limits.ndim == 0 or limits.ndim == 1 and rows in (None, len(limits))
+        if limits.dtype.kind not in "iu" or not is_fit or np.min(limits) < 1:
+            expected = f"be a positive integer, or one for each row, with `batch_size`={rows}"
+            _checks.fail(who, "max_length", expected, max_length)
+        for rule in self.rules:
+            if rows is not None and rule.num_rows not in (None, rows):
+                expected = f"have a row for each sentence, with `batch_size`={rows}"
+                _checks.fail(who, "rules", expected, rule)
+        return limits.astype("int32")
 
     def _advanced(
         self, step: Step, progress: Progress, steps: int | None = None
@@ -232,36 +214,36 @@ class Search(Configurable):
         for call in itertools.count():
             if call < 2:  # the beginning, and all that continues it
                 run = compiled(advance, step, (forms, call == 0), self.jit_compile)
-            progress, results, report = run(progress, tensors, max_steps)
-            self._check(step, progress.found, *report)
+            progress, results = run(progress, tensors, max_steps)
+            self._check(step, progress.found, results.pop("stuck"))
             leaves = keras.tree.flatten_with_path(progress.state)
             leaves = [given.get(path, leaf) for path, leaf in leaves]
             state = keras.tree.pack_sequence_as(progress.state, leaves)
             progress = progress._replace(state=state)
             yield progress, results
 
-    def _check(self, step: Step, found: SearchState, size: Any, stuck: Any) -> None:
-        """Raises a ValueError if the rules name tokens outside of the vocabulary or leave a row no
-        token, or if scores are NaN; inside a function that the caller compiles it cannot.
+    def _check(self, step: Step, found: SearchState, stuck: Tensor) -> None:
+        """Raises a ValueError if the rules leave a row no token, or if scores are NaN; inside a
+        function that the caller compiles it cannot.
         """
         try:
             has_nan, stuck = ops.convert_to_numpy(found.has_nan), ops.convert_to_numpy(stuck)
         except (NotImplementedError, TypeError):  # a symbolic tensor of TensorFlow, or of JAX
             return
-        for rule in self.rules:
-            rule.check_vocabulary(int(size))
-        no_nan = "return logits without NaN and +inf: check the weights;"
-        for rows, argument, value, expected, has in (
-            (has_nan[:: self.width], "step", step, no_nan, "has them"),
-            (stuck, "rules", self.rules, "leave each row a token to write;", "has none"),
+        no_nan = "return logits without NaN and +inf: check the weights; {} has them"
+        no_token = "leave each row a token to write; {} has none"
+        for rows, argument, value, expected in (
+            (has_nan[:: self.width], "step", step, no_nan),
+            (stuck, "rules", self.rules, no_token),
         ):
             if value and np.any(rows):
                 index = int(np.argmax(rows))
                 tokens = ops.convert_to_numpy(found.tokens)[:, 1:] != self.padding_id
                 written = np.max(tokens.sum(axis=1).reshape(-1, self.width)[index])
                 after = f"after {written} tokens" if written else "at the first step"
-                message = f"{type(self).__name__}: `{argument}` must {expected}"
-                raise RowError(message, index, f"{has} {after}. Received: {argument}={value!r}")
+                row = f"sentences[{self.places[index]}]" if self.places else f"row {index}"
+                expected = f"{expected.format(row)} {after}"
+                _checks.fail(type(self).__name__, argument, expected, value)
 
     def _final_tokens(self, step: Step, progress: Progress, steps: int | None) -> Iterator[int]:
         """Each token of one sentence, once no further step can change it."""
@@ -290,12 +272,9 @@ class Search(Configurable):
     def of_sentences(self, places: Sequence[int]) -> "Search":
         """The search for some of the sentences, in that order: its rules with those rows."""
         taken = copy.copy(self)
+        taken.places = places
         taken.rules = tuple(rule.take(places) for rule in self.rules)
         return taken
-
-    def in_batches(self) -> "Search":
-        """The search for several batches in order; `Sampling` draws all from one seed."""
-        return self
 
     def answer(self, results: dict[str, Any], batch_size: int | Tensor, length: int) -> Any:
         """The return value of a call, from the results by name."""
@@ -329,21 +308,6 @@ class Search(Configurable):
         """`found.done`. By default a row is done when it has ended."""
         return found.ended
 
-    def stuck(self, found: SearchState) -> Tensor:
-        """bool `(B,)`, whether the rules left a sentence no token."""
-        return found.stuck
-
-    def ends(self, tokens: Tensor, position: Tensor, found: SearchState) -> Tensor:
-        """bool `(R,)`, whether rows end with these tokens at `position + 1`.
-
-        At its limit a row ends without an end token, so that longer rows do not change it. An end
-        token within a prompt does not end the row.
-        """
-        ends = tokens == self.end_id
-        if ops.is_tensor(found.prompt_continues):
-            ends = ops.logical_and(ends, ops.logical_not(found.prompt_continues))
-        return ops.logical_or(ends, position + 1 >= found.limits)
-
     def alive(self, found: SearchState) -> Tensor:
         """bool `(R,)`, whether each row exists. By default all do."""
         return ops.ones_like(found.done)
@@ -351,29 +315,30 @@ class Search(Configurable):
     def results(self, found: SearchState) -> tuple[dict[str, Any], Tensor | None]:
         """(Tensors to return by name, the rows of the results or None for all) after the last step.
 
-        By default the tokens of each row.
+        By default the tokens of each row, and "stuck", bool `(B,)`: whether the rules left a
+        sentence no token.
         """
-        return {"tokens": found.tokens[:, 1:]}, None
+        return {"tokens": found.tokens[:, 1:], "stuck": found.stuck}, None
 
 
-def _checked_limits(
-    who: str, max_length: int | Sequence[int] | np.ndarray, batch_size: int | Tensor
-) -> np.integer | np.ndarray:
-    """`max_length` as a NumPy integer, or integers `(B,)`."""
-    if not isinstance(max_length, list | tuple) and np.ndim(max_length) == 0:
-        return np.int32(_checks.positive_int(who, "max_length", max_length))
-    try:
-        limits = np.asarray(max_length)
-    except ValueError:  # a ragged list
-        limits = np.asarray(None)
-    rows = None if ops.is_tensor(batch_size) else batch_size
-    positive_ints = limits.dtype.kind in "iu" and limits.min(initial=1) >= 1
-    if limits.ndim != 1 or not positive_ints or rows not in (None, len(limits)):
-        expected = "be a positive integer, or one for each row"
-        if rows is not None:
-            expected += f", with `batch_size`={rows}"
-        _checks.fail(who, "max_length", expected, max_length)
-    return limits
+@keras.saving.register_keras_serializable("tfattn")
+class GreedySearch(Search):
+    """Writes the token with the highest score at every step, until each row has ended.
+
+    Args:
+        rules, jit_compile: see `tfattn.decoding.Search`, also for a call's arguments, result, and
+            all errors.
+    Example: a step that counts up.
+        >>> def step(tokens, position, state):
+        ...     return keras.ops.one_hot(keras.ops.take(tokens, position, axis=1) + 1, 8), state
+        >>> print(np.asarray(GreedySearch()(step, (), batch_size=1, max_length=6, end_id=5)))
+        [[3 4 5 0 0 0]]
+    """
+
+    def choose(
+        self, logits: Tensor, position: Tensor, found: SearchState, width: int
+    ) -> tuple[Tensor, Tensor | None, dict[str, Tensor]]:
+        return best_token(logits), None, found.extra
 
 
 def _checked_state(who: str, state: Any, batch_size: int | None, longest: int) -> Any:
@@ -391,19 +356,3 @@ def _checked_state(who: str, state: Any, batch_size: int | None, longest: int) -
                 _checks.fail(who, "state", expected, shape)
         leaves.append(leaf)
     return keras.tree.pack_sequence_as(state, leaves)
-
-
-def _check_rules(
-    who: str,
-    rules: Sequence[Rule],
-    batch_size: int | Tensor,
-    limits: np.integer | np.ndarray,
-    ids: Ids,
-) -> None:
-    """Raises if a rule has a wrong number of rows, or needs a greater `max_length`."""
-    rows = np.size(limits) if np.ndim(limits) else batch_size
-    for rule in rules:
-        if not ops.is_tensor(rows) and rule.num_rows not in (None, rows):
-            expected = f"have a row for each sentence, with `batch_size`={rows}"
-            _checks.fail(who, "rules", expected, rule)
-        check_required_length(who, rule, limits, ids)

@@ -2,9 +2,7 @@
 of given ones.
 """
 
-import collections
-import functools
-import inspect
+import copy
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,9 +14,8 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn.decoding.compiling import compiled, without_gradients
-from tfattn.decoding.greedy import GreedySearch
-from tfattn.decoding.rules.base import Ids, Rule, check_required_length
-from tfattn.decoding.search import RowError, Search
+from tfattn.decoding.sampling import Sampling
+from tfattn.decoding.search import GreedySearch, Search
 
 _LENGTH_MULTIPLE = 8  # lengths are rounded up to multiples, so that few shapes are compiled
 _CUT = "\N{REPLACEMENT CHARACTER}"  # decoded from a character with missing bytes
@@ -43,9 +40,8 @@ def translate(
 
     Args:
         model: has `step`, and `encode(source, max_length)` from integers `(B, S)` to the state of
-            a step; such as `Transformer`. For `CoveragePenalty`, `encode` also takes
-            `coverage=True`. `max_source_length` and `max_target_length`, if it has them, bound both
-            sides.
+            a step; such as `Transformer`. `max_source_length` and `max_target_length`, if it has
+            them, bound both sides.
         sentences: iterable of strings that the source vocabulary can encode.
         source_vocabulary, target_vocabulary: such as `tfattn.data.Vocabulary`.
         search: `GreedySearch`, `BeamSearch`, `Sampling`, or another `tfattn.decoding.Search`; for
@@ -61,10 +57,9 @@ def translate(
         A list of strings, in the order of `sentences`; "" for an empty one. A `UserWarning` names
         the words that the source vocabulary lacks.
     Raises:
-        ValueError: `search` is not a search; its rules leave a sentence no token to write, or need
-            a greater `max_length`; `sentences` is a single string, or contains an object that is
-            not a string; a vocabulary has another size than the model's; a size is not a positive
-            int; a sentence is too long for the model (checked before the first translation).
+        ValueError: `search` is not a search, or its rules leave a sentence no token to write; an
+            argument is of another kind; a vocabulary has another size than the model's; a sentence
+            is too long for the model (checked before the first translation).
     Example:
         >>> words = tfattn.data.Vocabulary(["a", "bird", "sings"])
         >>> model = Transformer(len(words), num_layers=1, width=8, num_heads=2, hidden_dim=16)
@@ -118,21 +113,17 @@ def translate_n_best(
         >>> best.score >= second.score
         True
     """
-    who = "translate_n_best"
-    if not getattr(search, "uses_log_probs", False):
+    who, vocabularies = "translate_n_best", (source_vocabulary, target_vocabulary)
+    if not getattr(search, "num_results", 0):
         _checks.fail(who, "search", "have beams, such as `BeamSearch(num_results=3)`", search)
-    vocabularies = source_vocabulary, target_vocabulary
     found = _hypotheses(
         who, model, sentences, *vocabularies, search, batch_size, max_length, progress
     )
-    if any(each is not None and each[1] is None for each in found):
-        _checks.fail(who, "search", "return `Hypotheses`, with scores", search)
-    decode = target_vocabulary.decode
     return [
         [ScoredText("", 0.0)]
         if each is None
         else [
-            ScoredText(decode(tokens), float(score))
+            ScoredText(target_vocabulary.decode(tokens), float(score))
             for tokens, score in zip(*each, strict=True)
             if score > -np.inf
         ]
@@ -169,7 +160,7 @@ def translate_stream(
     who = "translate_stream"
     _checks.string(who, "sentence", sentence)
     check_parts(who, model, source_vocabulary, target_vocabulary)
-    search = checked_search(who, search, 1, model, max_length)
+    search = _checked_search(who, search, 1, max_length)
     longest = getattr(model, "max_source_length", None)
     (ids,) = encoded_rows(
         who, "source_vocabulary", source_vocabulary, [sentence], longest, "sentence"
@@ -178,7 +169,7 @@ def translate_stream(
         return iter(())
     source = padded([[*ids, source_vocabulary.end_id]], 1, longest)
     most = max_length or limits([len(ids) + 1], getattr(model, "max_target_length", None))
-    state = encoded(model, source, int(np.max(most)), search.rules)
+    state = encoded(model, source, int(np.max(most)))
     tokens = search.stream(model.step, state, most, **special_ids(target_vocabulary))
     return _pieces(tokens, target_vocabulary)
 
@@ -288,7 +279,7 @@ def _hypotheses(
     """(Tokens `(N, L)`, scores `(N,)` of beams or None) of each sentence; None if it is empty."""
     check_parts(who, model, source_vocabulary, target_vocabulary)
     sentences = _checks.strings(who, "sentences", sentences)
-    search = checked_search(who, search, len(sentences), model, max_length).in_batches()
+    search = _checked_search(who, search, len(sentences), max_length)
     _checks.positive_int(who, "batch_size", batch_size)
     _checks.boolean(who, "progress", progress)
     place, longest = "sentences[{}]", getattr(model, "max_source_length", None)
@@ -296,29 +287,17 @@ def _hypotheses(
         who, "source_vocabulary", source_vocabulary, sentences, longest, place, stacklevel=4
     )
     most = limits([len(ids) + 1 for ids in sources], getattr(model, "max_target_length", None))
-    # An empty sentence is not translated, and has no limit.
-    most = np.where(list(map(bool, sources)), max_length or most, np.iinfo("int64").max)
-    ids_of_target = special_ids(target_vocabulary)
-    for rule in search.rules:
-        check_required_length(who, rule, most, Ids(**ids_of_target), row=place)
     hypotheses: list[tuple[np.ndarray, Any] | None] = [None] * len(sentences)
     bar = keras.utils.Progbar(len(sentences), unit_name="sentence", verbose=int(progress))
     done = sources.count([])
-    groups = batches([len(ids) for ids in sources], batch_size)
-    arrays = [
-        padded([[*sources[i], source_vocabulary.end_id] for i in batch], batch_size, longest)
-        for batch in groups
-    ]
-    counts = collections.Counter(ids.shape for ids in arrays)
-    for batch, ids in zip(groups, arrays, strict=True):
+    for batch in batches([len(ids) for ids in sources], batch_size):
+        rows = [[*sources[i], source_vocabulary.end_id] for i in batch]
+        ids = padded(rows, batch_size, longest)
         indices = [*batch, *[batch[-1]] * (len(ids) - len(batch))]
         max_lengths = max_length or most[indices]
-        state = encoded(model, ids, int(np.max(max_lengths)), search.rules, counts[ids.shape])
-        of_batch = search.of_sentences(indices)
-        try:
-            found = of_batch(model.step, state, len(ids), max_lengths, **ids_of_target)
-        except RowError as error:
-            raise error.of_row(place.format(indices[error.index])) from None
+        state = encoded(model, ids, int(np.max(max_lengths)))
+        of_batch, special = search.of_sentences(indices), special_ids(target_vocabulary)
+        found = of_batch(model.step, state, len(ids), max_lengths, **special)
         for i, each in zip(batch, _by_sentence(found), strict=False):
             hypotheses[i] = each
         done += len(batch)
@@ -359,9 +338,7 @@ def encoded_rows(
 
 def unknown_words(vocabulary: Any, sentence: str, ids: Sequence[int]) -> list[str]:
     """The distinct words of a sentence that a vocabulary reads as unknown, from its `ids`, without
-    the unknown token itself.
-
-    Words are those of the vocabulary's `tokenizer`, else those between spaces.
+    the unknown token itself: words by its `tokenizer`, else by spaces.
     """
     unknown = getattr(vocabulary, "unknown_id", None)
     if unknown not in ids:
@@ -398,63 +375,42 @@ def _by_sentence(found: Any) -> Iterator[tuple[np.ndarray, Any]]:
     tokens = ops.convert_to_numpy(found[0] if isinstance(found, tuple) else found)
     if tokens.ndim == 2:  # one result for each sentence
         return ((row[None], None) for row in tokens)
-    scores = getattr(found, "scores", None)
-    scores = [None] * len(tokens) if scores is None else ops.convert_to_numpy(scores)
-    return zip(tokens, scores, strict=True)
+    return zip(tokens, ops.convert_to_numpy(found.scores), strict=True)
 
 
-def encoded(
-    model: Any, ids: np.ndarray, max_length: int, rules: Sequence[Rule] = (), count: int = 1
-) -> Any:
-    """`model.encode` with the entries that rules read.
-
-    Compiled on JAX, which would otherwise compile the encoder's loops again for each batch. On
-    TensorFlow a batch takes a tenth of the time when compiled, and compiling as long as about three
-    batches: it is compiled if `count`, the number of batches of this shape, is above three.
+def encoded(model: Any, ids: np.ndarray, max_length: int) -> Any:
+    """`model.encode`; compiled, which takes a tenth of the time, where all weights can be built
+    before.
     """
-    options = {"max_length": max_length}
-    options.update((rule.state_key, True) for rule in rules if rule.state_key is not None)
-    if keras.backend.backend() == "torch":
-        return without_gradients(functools.partial(model.encode, **options))(ids)
-    can_build = hasattr(model, "build_for_any")
-    compiles = can_build and count > 3
-    if keras.backend.backend() == "jax":
-        compiles = hasattr(model, "variables")
-    if not compiles:
-        return model.encode(ids, **options)
-    if can_build:
-        model.build_for_any()  # a compiled function must not create weights
-    encode = compiled(_encode, model.encode, (tuple(options.items()), ids.shape))
-    return encode(ops.convert_to_tensor(ids))
+    if all(hasattr(each, "build_for_any") for each in (model, *getattr(model, "models", ()))):
+        model.build_for_any()
+        return compiled(_encode, model.encode, max_length)(ops.convert_to_tensor(ids))
+    return without_gradients(model.encode)(ids, max_length)
 
 
-def _encode(encode: Callable[..., Any], settings: tuple[Any, ...], ids: Any) -> Any:
-    return encode(ids, **dict(settings[0]))
+def _encode(encode: Callable[..., Any], max_length: int, ids: Any) -> Any:
+    return encode(ids, max_length=max_length)
 
 
 def special_ids(vocabulary: Any) -> dict[str, Any]:
-    return {name: getattr(vocabulary, name) for name in Ids._fields}
+    return {name: getattr(vocabulary, name) for name in ("begin_id", "end_id", "padding_id")}
 
 
-def checked_search(
-    who: str, search: Search | None, count: int, model: Any, max_length: int | None
-) -> Search:
-    """A search whose rules fit that number of sentences and the model; greedy search for None."""
-    search = GreedySearch() if search is None else search
+def _checked_search(who: str, search: Any, count: int, max_length: int | None) -> Search:
+    """A search whose rules fit that number of sentences, and which continues with one seed from
+    batch to batch; greedy search for None.
+    """
+    search = GreedySearch() if search is None else copy.copy(search)
     if not isinstance(search, Search):
         _checks.fail(who, "search", "be a search, such as `GreedySearch()`", search)
     for rule in search.rules:
         if rule.num_rows not in (None, count):
             expected = f"have rules with a row for each of the {count} sentences, or without rows"
             _checks.fail(who, "search", expected, rule)
-        for part in (model, *getattr(model, "models", ())) if rule.state_key else ():
-            arguments = inspect.signature(part.encode).parameters
-            kinds = [each.kind for each in arguments.values()]
-            if rule.state_key not in arguments and inspect.Parameter.VAR_KEYWORD not in kinds:
-                expected = f"have an `encode` with the argument `{rule.state_key}`"
-                _checks.fail(who, "model", f"{expected}, for {type(rule).__name__}", part)
     if max_length is not None:
         _checks.positive_int(who, "max_length", max_length)
+    if isinstance(search, Sampling) and isinstance(search.seed, int):
+        search.seed = keras.random.SeedGenerator(search.seed)
     return search
 
 

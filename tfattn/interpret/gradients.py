@@ -25,10 +25,7 @@ def of_gates(
     inputs: Any,
     objective: Callable[[Any], Tensor],
 ) -> dict[str, Tensor]:
-    """∂ objective / ∂ gates, float32 `(B, H)`, of the layers that a run of the model calls.
-
-    The model runs twice: once for the sizes of the gates, and once with gates of 1.
-    """
+    """∂ objective / ∂ gates, float32 `(B, H)`, of the layers that a run of the model calls."""
     gates: dict[str, Tensor] = {}
 
     def record(path: str, heads: Tensor) -> Tensor:
@@ -52,7 +49,7 @@ def of_gates(
             _checks.fail(who, "objective", expected, result if shape is None else tuple(shape))
         return ops.sum(ops.cast(result, "float32"))
 
-    return _gradients(who, total, gates)
+    return _gradients(total, gates)
 
 
 @contextlib.contextmanager
@@ -73,7 +70,7 @@ def _changed(layers: Layers, change: Callable[[str, Tensor], Tensor]) -> Iterato
 
 
 def _gradients(
-    who: str, function: Callable[[dict[str, Any]], Any], tensors: dict[str, Any]
+    function: Callable[[dict[str, Any]], Any], tensors: dict[str, Any]
 ) -> dict[str, Any]:
     """The gradients of a scalar function of tensors."""
     backend = keras.backend.backend()
@@ -89,15 +86,11 @@ def _gradients(
 
         with keras.StatelessScope():  # no state of a trace stays in the model
             return jax.grad(function)(tensors)
-    if backend == "torch":
-        import torch
+    import torch
 
-        with torch.enable_grad():
-            tensors = {path: x.requires_grad_() for path, x in tensors.items()}
-            total = function(tensors)
-        if total.requires_grad:
-            total.backward(inputs=list(tensors.values()))
-        return {
-            path: torch.zeros_like(x) if x.grad is None else x.grad for path, x in tensors.items()
-        }
-    raise ValueError(f"{who}: no gradients on {backend}; use TensorFlow, JAX or PyTorch")
+    with torch.enable_grad():
+        tensors = {path: x.requires_grad_() for path, x in tensors.items()}
+        total = function(tensors)
+    if total.requires_grad:
+        total.backward(inputs=list(tensors.values()))
+    return {path: torch.zeros_like(x) if x.grad is None else x.grad for path, x in tensors.items()}

@@ -24,10 +24,9 @@ def without_heads(
         with tfattn.interpret.without_heads(model, {"decoder/block_0/cross_attention": [2]}):
             translations = tfattn.translate(model, sentences, source, target)
 
-    The rows of the output map that belong to these heads are 0 in the scope. Compiled functions,
-    such as those of `predict` and of searches, read them too. Afterwards the model is as it was,
-    also after an error. Do not train in the scope, nor use the model in another thread, which would
-    miss the heads too. The scope needs memory for a copy of these maps.
+    The rows of the output map that belong to these heads are 0 in the scope, also for compiled
+    functions such as `predict` and for other threads. Afterwards the model is as it was, also after
+    an error. Do not train in the scope. It needs memory for a copy of these maps.
 
     It works for `MultiHeadAttention` of this package, for `keras.layers.MultiHeadAttention` and
     `GroupQueryAttention`, and for attention layers of KerasHub with an output map of the same form.
@@ -83,9 +82,8 @@ def head_importance(
     at gates of 1, where gate_h multiplies the output of head h.
 
     To first order it is the change of the objective without the head. Where two heads do the same
-    work, or one takes over from another, the model may do as well without a head of great
-    importance: `without_heads` and `deletion_test` show whether it does. Not thread-safe: while it
-    runs, the layers of the model have gates.
+    work, the model may do as well without one of great importance: `without_heads` and
+    `deletion_test` show whether it does. Not thread-safe: the layers have gates while it runs.
 
     Args:
         model: a model or layer, called as `model(inputs, training=False)`, three times. The layers
@@ -96,8 +94,7 @@ def head_importance(
     Returns:
         dict from the path of each layer to `(H,)`, float32.
     Raises:
-        ValueError: the model has no such layer, the objective returns no tensor of this shape, or
-            the backend has no gradients.
+        ValueError: the model has no such layer, or the objective returns no tensor of this shape.
     Example:
         >>> model = TransformerEncoderBlock(num_heads=2, hidden_dim=8, name="block")
         >>> tokens = np.ones((1, 3, 4), "float32")
@@ -111,8 +108,6 @@ def head_importance(
     does not divide by the norm of each layer.
     """
     who = "head_importance"
-    if not callable(objective):
-        _checks.fail(who, "objective", "be a function of the output of the model", objective)
     _check_model(who, model)
     model(inputs, training=False)  # builds it
     found = gradients.of_gates(who, _layers_with_heads(who, model), model, inputs, objective)
@@ -132,12 +127,11 @@ def _layers_with_heads(who: str, model: keras.layers.Layer) -> dict[str, keras.l
                 _checks.fail(who, "model", "have a path of its own for each layer", layer.path)
             layers[layer.path] = layer
     if not layers:
-        names = [x.path for x in flat_layers(model) if "attention" in type(x).__name__.lower()]
         expected = (
-            "be built, and have a layer whose heads can be switched off: MultiHeadAttention, "
-            "GroupQueryAttention, or one with the same kind of output map, without LoRA and not "
-            "quantized"
+            "be built, and have a layer whose heads can be switched off, such as "
+            "MultiHeadAttention, without LoRA and not quantized"
         )
+        names = [x.path for x in flat_layers(model) if "attention" in type(x).__name__.lower()]
         _checks.fail(who, "model", expected, names or model)
     return layers
 

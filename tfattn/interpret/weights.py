@@ -30,8 +30,7 @@ def attention_rollout(weights: Mapping[str, ArrayLike], residual: float = 0.5) -
         `(B, T, T)`, float64: in row t the shares of the inputs in token t of the last layer. Each
         row sums to 1. A query that attends to nothing is copied.
     Raises:
-        ValueError: the weights are not those of self-attention over the same tokens, a row sums to
-            more than 1, or `residual` is outside of [0, 1).
+        ValueError: weights other than of self-attention over the same tokens; a row above 1.
     Example:
         >>> layer = TransformerEncoderBlock(num_heads=2, hidden_dim=8)
         >>> weights = attention_weights(layer, np.ones((1, 3, 4), "float32"))
@@ -66,9 +65,8 @@ def head_entropy(
 
         entropy = −Σ_s weights[s] · log weights[s],  mean over queries
 
-    It is 0 for a head that looks at one token, and log n for one that looks at n tokens alike. Keys
-    with a weight of 0, such as masked ones, count for nothing. A low entropy is not an importance:
-    a head may look sharply at a token that does not matter.
+    It is 0 for a head that looks at one token, and log n for one that looks at n tokens alike. It
+    is not an importance: a head may look sharply at a token that does not matter.
 
     Args:
         weights: the weights `(B, H, T, S)` or `(B, T, S)` by layer, as `tfattn.attention_weights`

@@ -7,7 +7,6 @@ over columns. Constants cancel in every weighted mean and are left out. The form
 Source: Nadaraya 1964; Epanechnikov 1969; Wand, Jones, Kernel Smoothing, 2.7.
 """
 
-import numbers
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -35,12 +34,9 @@ class Kernel:
         slope: function of s and K to dK/ds; 0 where K is 0. With unbounded support K has an
             arbitrary factor, and so has the slope.
         smooth: whether a gradient method can use the slope: False for the boxcar.
-        pointed: whether K has a cusp at 0, where the last digits of a distance count.
         reach: function of a distance d and a number n, for unbounded support: the distance from
             which on log K is at most log K(d) − n. Defaults to None: every key has weight.
         box_sums: whether K is exp(−s / 2), whose sums on a line are computed over boxes.
-    Raises:
-        ValueError: an attribute has another type; a kernel with bounded support has no `value`.
     Example:
         >>> from tfattn.kernel_regression import KernelRegression
         >>> log, slope = lambda s: -np.log1p(s), lambda s, k: -k / (1.0 + s)
@@ -56,24 +52,8 @@ class Kernel:
     value: Callable[[Array], Array] | None
     slope: Callable[[Array, Array], Array]
     smooth: bool = True
-    pointed: bool = False
     reach: Callable[[Array, float], Array] | None = None
     box_sums: bool = False
-
-    def __post_init__(self) -> None:
-        who = "Kernel"
-        _checks.string(who, "name", self.name)
-        unbounded = isinstance(self.support, numbers.Real) and self.support == np.inf
-        if not unbounded:
-            _checks.positive_number(who, "support", self.support)
-        needed = ("log", "slope") if unbounded else ("log", "slope", "value")
-        for argument in ("log", "slope", "value", "reach"):
-            function = getattr(self, argument)
-            if not callable(function) and (function is not None or argument in needed):
-                expected = "be a function of an array" + " or None" * (argument not in needed)
-                _checks.fail(who, argument, expected, function)
-        for argument in ("smooth", "pointed", "box_sums"):
-            _checks.boolean(who, argument, getattr(self, argument))
 
     def __reduce__(self) -> str | tuple[Any, ...]:
         if _BY_NAME.get(self.name) is self:
@@ -137,7 +117,7 @@ _ALL = [
         box_sums=True,
     ),
     _boxcar(),
-    _compact("triangular", lambda s, k: _over_root(np.full_like(s, -0.5), s), pointed=True),
+    _compact("triangular", lambda s, k: _over_root(np.full_like(s, -0.5), s)),
     _compact("epanechnikov", lambda s, k: np.full_like(s, -1.0)),
     _compact("biweight", lambda s, k: -2.0 * (1.0 - s)),
     _compact("tricube", lambda s, k: -4.5 * np.sqrt(s) * np.square(1.0 - s * np.sqrt(s))),
@@ -148,7 +128,6 @@ _ALL = [
         "laplace",
         lambda s, k: _over_root(-0.5 * k, s),
         reach=lambda nearest, log_ratio: nearest + log_ratio,
-        pointed=True,
     ),
     _unbounded(
         "logistic",

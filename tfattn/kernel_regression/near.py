@@ -1,9 +1,8 @@
-"""The keys that queries see: windows on a line, balls or single pairs in several columns.
+"""The keys that queries see: windows on a line, balls in several columns.
 
 All other keys are outside of the kernel's support, or together weigh less than a float64 shows.
 """
 
-import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,7 +13,7 @@ from tfattn.kernel_regression.kernels import Kernel
 from tfattn.kernel_regression.points import Index
 
 Array = np.ndarray
-Place = tuple[Index, Any]  # some queries; every key that one sees, or a function to sparse weights
+Place = tuple[Index, Index]  # some queries, and every key that one of them sees
 
 
 def places(
@@ -24,14 +23,12 @@ def places(
     log_ratio: float,
     left_out: Array | None,
     is_line: bool,
-    means: bool = False,
 ) -> Iterator[Place]:
     """All pairs that count, of queries and keys in bandwidths, sorted on a line. `log_ratio` is the
-    difference of log K that makes a weight negligible; `left_out` `(M,)`, each query's own point;
-    `means`, whether K alone weighs keys, and queries without neighbors need none.
+    difference of log K that makes a weight negligible; `left_out` `(M,)`, each query's own point.
     """
     if is_line:
-        ends = windows(kernel, query[:, 0], key[:, 0], log_ratio, left_out)
+        ends = _windows(kernel, query[:, 0], key[:, 0], log_ratio, left_out)
         return _slices_of_windows(*ends)
     share = _share_in_balls(kernel, query, key, log_ratio)
     if share * len(key) + tuned.TREE_KEYS >= len(key):
@@ -39,26 +36,18 @@ def places(
     from scipy.spatial import cKDTree  # lazily, since one column needs none
 
     tree = cKDTree(key)
-    if not means or np.isinf(kernel.support):
-        # With the point itself, which is left out, the nearest other is the second.
-        nearest = tree.query(query, k=[1 if left_out is None else 2])[0][:, 0]
-        return _balls(query, tree, _reach(kernel, nearest, log_ratio))
-    reach = _reach(kernel, np.zeros(len(query)), log_ratio)
-    some = query[:: max(1, len(query) // tuned.BLOCK)]  # a sample
-    neighbors = tree.query_ball_point(some, reach[0], return_length=True).mean()
-    few = neighbors <= tuned.FEW_NEIGHBORS
-    return _single_pairs(kernel, query, tree, reach[0]) if few else _balls(query, tree, reach)
+    # With the point itself, which is left out, the nearest other is the second.
+    nearest = tree.query(query, k=[1 if left_out is None else 2])[0][:, 0]
+    return _balls(query, tree, _reach(kernel, nearest, log_ratio))
 
 
 def _all_pairs(query: Array, key: Array) -> Iterator[Place]:
-    width = query.shape[1]
-    pairs = max(tuned.TILE_PAIRS, tuned.BLAS_PRODUCT // max(width + 2, width**2))
-    step = max(1, pairs // len(key))
+    step = max(1, tuned.TILE_PAIRS // len(key))
     for start in range(0, len(query), step):
         yield slice(start, min(start + step, len(query))), slice(0, len(key))
 
 
-def windows(
+def _windows(
     kernel: Kernel, query: Array, key: Array, log_ratio: float, left_out: Array | None
 ) -> tuple[Array, Array]:
     """The window of each query on a line, both sorted: index of its first key and after its last.
@@ -98,7 +87,7 @@ def _slices_of_windows(first: Array, last: Array) -> Iterator[Place]:
         width = max(int(last[start] - first[start]), 1)
         farthest = first[start] + max(width // 4, tuned.EXTRA_KEYS)
         stop = int(np.searchsorted(first, farthest, side="right"))
-        most = start + max(1, tuned.LINE_TILE_PAIRS // width)
+        most = start + max(1, tuned.TILE_PAIRS // width)
         stop = min(max(stop, start + 1), most, len(first))
         yield slice(start, stop), slice(int(first[start]), int(last[stop - 1]))
         start = stop
@@ -124,19 +113,6 @@ def _balls(query: Array, tree: Any, reach: Array) -> Iterator[Place]:
         radius = np.max(np.sqrt(np.square(block - center).sum(axis=1)) + reach[rows])
         rounding = 1e-12 * np.abs(center).max()
         keys = np.sort(tree.query_ball_point(center, radius + rounding))
-        step = max(tuned.LINE_TILE_PAIRS // max(len(keys), 1), 16)
+        step = max(tuned.TILE_PAIRS // max(len(keys), 1), 16)
         for first in range(0, len(rows), step):
             yield rows[first : first + step], keys
-
-
-def _single_pairs(kernel: Kernel, query: Array, tree: Any, reach: float) -> Iterator[Place]:
-    """Slices of queries that see few keys, with a function to their sparse weights."""
-
-    def weights(some: Array) -> Any:
-        near = type(tree)(some).sparse_distance_matrix(tree, reach, output_type="coo_matrix")
-        near.data = kernel.value(np.square(near.data))  # type: ignore[misc]
-        return near
-
-    for start in range(0, len(query), tuned.SPARSE_ROWS):
-        rows = slice(start, start + tuned.SPARSE_ROWS)
-        yield rows, functools.partial(weights, query[rows])

@@ -11,8 +11,8 @@ import numpy as np
 from tfattn import _checks
 from tfattn._arguments import constructor_arguments
 from tfattn._types import ArrayLike
-from tfattn.kernel_regression import arrays, kernels, tuned
-from tfattn.kernel_regression.points import Metric, Points, Queries, merged, sorted_points
+from tfattn.kernel_regression import arrays, kernels
+from tfattn.kernel_regression.points import Metric, Places, Points, arranged
 from tfattn.kernel_regression.scaler import ColumnScaler
 from tfattn.kernel_regression.smoother import Smoother
 from tfattn.kernel_regression.threads import one_blas_thread
@@ -61,10 +61,8 @@ class _Report:
     def print(self) -> None:
         self.printed = time.monotonic()
         least = f"least leave-one-out error {self.in_units(self.least):.6g}"
-        print(
-            f"{self.who}: {self.tried} bandwidths tried, {least} of {self.points} points",
-            flush=True,
-        )
+        tried = f"{self.tried} bandwidths tried"
+        print(f"{self.who}: {tried}, {least} of {self.points} points", flush=True)
 
 
 class KernelRegression:
@@ -86,15 +84,11 @@ class KernelRegression:
         kernel: a name of `tfattn.kernel_regression.kernels.names()`, or a `Kernel`.
         bandwidth: in the units of x; `fit` keeps it. A number, or one per column. A categorical
             column has λ of Aitchison and Aitken, from 0 (categories separate) to (c − 1) / c (all
-            equal). Defaults to None: `fit` chooses.
-        metric: the kind of bandwidth that `fit` chooses: "each", one per column; or "one" for all
-            continuous columns, in units of their spreads (the interquartile ranges of their
-            distinct values).
+            equal). Defaults to None: `fit` chooses one per column.
         degree: 0, a local constant; 1, a local line, which has less bias at the boundary.
         categorical: indices of the columns of x that contain categories, as numbers; each once.
         empty: the prediction for a query without a point in a compact kernel's support: "nearest",
-            the value of the nearest point; "mean", the mean of all, or of its category where λ is
-            0; or "nan".
+            the value of the nearest point; or "nan".
         leave_out: "point", or "place": leave out all points with the same x while choosing, since
             repeated rows would predict one another.
         sample: int, from how many points, drawn at random but always the same, `fit` chooses the
@@ -118,13 +112,12 @@ class KernelRegression:
     Nonparametric Statistics, 5.3; categories, Racine, Li 2004.
     """
 
-    _who, _x = "KernelRegression", "x"  # for messages; subclasses have other names
+    _who, _x = "KernelRegression", "x"  # for messages; the estimator has other names
 
     def __init__(
         self,
         kernel: str | kernels.Kernel = "gaussian",
         bandwidth: float | Sequence[Any] | Array | None = None,
-        metric: str = "each",
         degree: int = 0,
         categorical: Sequence[int] = (),
         empty: str = "nearest",
@@ -134,13 +127,12 @@ class KernelRegression:
     ):
         self.kernel = kernels.get(kernel, self._who)
         self.bandwidth = bandwidth
-        self.metric = self._one_of("metric", metric, ("each", "one"))
         self.degree = self._one_of("degree", degree, (0, 1))
         if not np.iterable(categorical):
             expected = "be a sequence of indices of columns"
             _checks.fail(self._who, "categorical", expected, categorical)
         self.categorical = list(categorical)
-        self.empty = self._one_of("empty", empty, ("nearest", "mean", "nan"))
+        self.empty = self._one_of("empty", empty, ("nearest", "nan"))
         self.leave_out = self._one_of("leave_out", leave_out, ("point", "place"))
         if sample is not None and _checks.positive_int(self._who, "sample", sample) < 2:
             _checks.fail(self._who, "sample", "be at least 2, to leave one out", sample)
@@ -162,14 +154,13 @@ class KernelRegression:
             shown = f"{chosen:.4g}" if isinstance(chosen, float) else str(chosen)
         return f"{code}  # bandwidth {shown}"
 
-    @one_blas_thread
+    @one_blas_thread()
     def fit(
         self,
         x: ArrayLike,
         y: ArrayLike,
         sample_weight: ArrayLike | None = None,
         start: ArrayLike | None = None,
-        names: Sequence[str] | None = None,
     ) -> "KernelRegression":
         """Keeps the points and chooses the bandwidth, unless it is given.
 
@@ -178,10 +169,9 @@ class KernelRegression:
             sample_weight: `(N,)`, at least 0. A point of weight 0 has no effect.
             start: a bandwidth as the only start of the search: a number, or one per column. Not
                 allowed with a given bandwidth.
-            names: names of the columns of x, for messages.
         """
         fitted = copy.copy(self)  # an error leaves this object unchanged
-        fitted._fit(x, y, sample_weight, start, names)
+        fitted._fit(x, y, sample_weight, start)
         vars(self).update(vars(fitted))
         return self
 
@@ -191,10 +181,9 @@ class KernelRegression:
         y: ArrayLike,
         sample_weight: ArrayLike | None,
         start: ArrayLike | None,
-        names: Sequence[str] | None,
     ) -> None:
-        x, heights = arrays.table(self._who, self._x, x, names), arrays.table(self._who, "y", y)
-        self.is_flat, y = np.ndim(y) == 1, heights
+        x, targets = arrays.table(self._who, self._x, x), arrays.table(self._who, "y", y)
+        self.is_flat, y = np.ndim(y) == 1, targets
         _checks.same_size(self._who, "y", len(y), self._x, len(x), "points")
         if not x.size or not y.size:
             _checks.fail(self._who, self._x, "hold at least one point", x.shape)
@@ -208,31 +197,26 @@ class KernelRegression:
         columns = arrays.columns(self._who, self.categorical, self._x, x.shape[1])
         self.scaler = ColumnScaler.of(x, columns)
         # One scale for all outputs, so that the error remains the mean of all squares.
-        self.y_center = 0.5 * y.min(axis=0) + 0.5 * y.max(axis=0)
-        self.y_scale = float((0.5 * y.max(axis=0) - 0.5 * y.min(axis=0)).max()) or 1.0
-        scaled, codes = self.scaler.scaled(x), self.scaler.codes(x)
-        heights = (y - self.y_center) / self.y_scale
-        counts = self.scaler.counts
-        self.points = sorted_points(scaled, codes, heights, weight, counts)
-        self.heights = y[self.points.order]
+        self.y_range = low, high = y.min(axis=0), y.max(axis=0)
+        self.y_center = 0.5 * low + 0.5 * high
+        self.y_scale = float((0.5 * high - 0.5 * low).max()) or 1.0
+        heights, counts = (y - self.y_center) / self.y_scale, self.scaler.counts
+        given = (self.scaler.places(x), heights, weight, counts)
+        self.points, self.search_errors = arranged(*given), []
         if self.bandwidth is not None:
-            self.chosen, self.search_errors = self.scaler.metric(self._who, self.bandwidth), []
+            self.chosen = self.scaler.metric(self._who, self.bandwidth)
             return
-        points = self.points
-        if self.leave_out == "place":
-            points = sorted_points(*merged(scaled, codes, heights, weight), counts)
+        points = arranged(*given, merged=True) if self.leave_out == "place" else self.points
         if len(points) < 2:
             # A single point determines no bandwidth.
             self.chosen = Metric(np.ones(len(self.scaler.continuous)), 0.5 * (counts - 1) / counts)
-            self.search_errors = []
             return
         from tfattn.kernel_regression.bandwidth import choose  # it imports SciPy
 
         begin = None if start is None else self.scaler.metric(self._who, start, "start")
         report = _Report(self._who, self._squared) if self.verbose else None
-        self.chosen, errors = choose(
-            self.kernel, points, self.degree, self.metric, self.empty, begin, self.sample, report
-        )
+        settings = (self.kernel, points, self.degree, self.empty)
+        self.chosen, errors = choose(*settings, begin, self.sample, report)
         if report is not None:
             report.print()
         self.search_errors = [self._squared(error) for error in errors]
@@ -244,14 +228,13 @@ class KernelRegression:
         self._fitted()
         return self.scaler.bandwidth(self.chosen)
 
-    @one_blas_thread
+    @one_blas_thread()
     def predict(self, x: ArrayLike) -> Array:
         """`(M, V)`, or `(M,)` if y was a vector."""
         queries, back = self._queries(x)
-        value = self._in_units(self._smoother.at(queries))
-        return self._shaped(self._clipped(value, queries)[back])
+        return self._shaped(self._predicted(self._smoother.at(queries))[back])
 
-    @one_blas_thread
+    @one_blas_thread()
     def derivative(self, x: ArrayLike) -> Array:
         """The slope of the prediction along each continuous column, `(M, D, V)` or `(M, D)`.
 
@@ -266,32 +249,30 @@ class KernelRegression:
             slope = slope * root * root
         return slope[back][..., 0] if self.is_flat else slope[back]
 
-    @one_blas_thread
+    @one_blas_thread()
     def weights(self, x: ArrayLike) -> Array:
         """`(M, N)`: the weight of each training y in each prediction. Rows sum to 1.
 
         Weights of a local line may be negative. A row is 0 if the query has no neighbor and `empty`
-        is not "nearest". This array has an entry for every pair.
+        is "nan". This array has an entry for every pair.
         """
         queries, back = self._queries(x)
-        rows = np.zeros((len(queries), len(self.kept)))
-        row, key = np.arange(len(queries)), np.arange(len(self.kept))
-        for tile, fit in self._smoother.fits(queries):
-            rows[np.ix_(row[tile.rows], key[tile.keys])] = tile.share * fit.equivalent()
         whole = np.zeros((len(queries), self.count))
-        whole[:, self.kept[self._fitted().order]] = rows
+        row, column = np.arange(len(queries)), self.kept[self._fitted().order]
+        for tile in self._smoother.tiles(queries):
+            whole[np.ix_(row[tile.rows], column[tile.keys])] = tile.share * tile.equivalent()
         return whole[back]
 
-    @one_blas_thread
+    @one_blas_thread()
     def effective_neighbors(self, x: ArrayLike) -> Array:
         """`(M,)`: 1 / Σ weights², the number of points whose equal weights give the same variance;
-        0 if the query has no neighbor and `empty` is not "nearest".
+        0 if the query has no neighbor and `empty` is "nan".
         """
         queries, back = self._queries(x)
         squares = self._smoother.squared_weights(queries)[back]
         return np.divide(1.0, squares, out=np.zeros_like(squares), where=squares > 0)
 
-    @one_blas_thread
+    @one_blas_thread()
     def leave_one_out(self) -> LeaveOneOut:
         """Each point predicted from all others, in the order of `fit`, without points of
         weight 0.
@@ -300,21 +281,21 @@ class KernelRegression:
         if len(points) < 2:
             expected = "hold at least two points, to leave one out"
             _checks.fail(self._who, self._x, expected, len(points))
-        rows = np.arange(len(points))
-        value = self._smoother.at(points.places, rows)
-        residuals = points.y - value
-        weight = points.weights[:, None] / points.weights.sum() / points.y.shape[1]
-        error = float(np.sum(weight * residuals**2))
-        spread = float(np.sum(weight * (points.y - points.mean(self.chosen, None)) ** 2))
+        value = self._smoother.at(points.places, np.arange(len(points)))
+        away = points.y - np.average(points.y, axis=0, weights=points.weights)
+        error, spread = (
+            float(np.sum(points.importance[:, None] * np.square(each)))
+            for each in (points.y - value, away)
+        )
         back = np.argsort(points.order)
         return LeaveOneOut(
-            self._shaped(self._clipped(self._in_units(value), points.places, rows)[back]),
-            self._shaped(residuals[back] * self.y_scale),
+            self._shaped(self._predicted(value)[back]),
+            self._shaped((points.y - value)[back] * self.y_scale),
             self._squared(error),
             1.0 - error / spread if spread > 0 else float("nan"),
         )
 
-    @one_blas_thread
+    @one_blas_thread()
     def variance(self, x: ArrayLike) -> Array:
         """`(M, V)` or `(M,)`: the variance of y about the curve, at each x.
 
@@ -322,103 +303,63 @@ class KernelRegression:
         1 + Σ weights², the factor by which leaving a point out increases its mean.
         Source: Fan, Yao 1998; differs from it in that residuals are leave-one-out.
         """
-        return self._shaped(self._squared(self._scaled_variance(x)))
-
-    def _scaled_variance(self, x: ArrayLike) -> Array:
         queries, back = self._queries(x)
-        return self._smoother.variance(queries, self._smoother.noise())[back]
+        return self._shaped(self._squared(self._smoother.variance(queries)[back]))
 
-    @one_blas_thread
-    def bands(
-        self,
-        x: ArrayLike,
-        level: float = 0.95,
-        method: str = "robust",
-        replicas: int = 200,
-        seed: int | None = None,
-    ) -> Band:
+    @one_blas_thread()
+    def bands(self, x: ArrayLike, level: float = 0.95, method: str = "robust") -> Band:
         """A pointwise confidence band that contains the mean curve at x with probability `level`.
 
         The band is for the curve, not for new points. It is NaN if the query has no neighbor and
-        `empty` is not "nearest", and for a category that has one point and no other column.
+        `empty` is "nan", and for a category that has one point and no other column.
 
         Args:
             level: in (0, 1).
             method: "robust", the local quadratic fit with the same bandwidth, which has less bias
                 than the prediction, ± t · √(variance · Σ weights²) of that fit. A biased
-                prediction, say at the boundary, may lie outside of this band. The other methods
-                ignore the bias of smoothing and contain the curve less often: "asymptotic", value
-                ± z · √(variance · Σ weights²); and "bootstrap", quantiles of smoothed residuals
-                with random signs.
-            replicas: positive int, number of bootstrap replicas.   seed: int, for their signs.
-        Source: robust, Calonico, Cattaneo, Farrell 2018; Härdle 1990, 4.2; wild bootstrap, Wu
-        1986; Liu 1988.
+                prediction, say at the boundary, may lie outside of this band. "asymptotic",
+                prediction ± z · √(variance · Σ weights²), ignores the bias of smoothing and
+                contains the curve less often.
+        Source: Calonico, Cattaneo, Farrell 2018; Härdle 1990, 4.2.
         """
         if not isinstance(level, numbers.Real) or not 0.0 < level < 1.0:
             _checks.fail(self._who, "level", "be a number between 0 and 1", level)
-        self._one_of("method", method, ("robust", "asymptotic", "bootstrap"))
-        _checks.positive_int(self._who, "replicas", replicas)
-        seed = _checks.seed(self._who, seed)
+        self._one_of("method", method, ("robust", "asymptotic"))
         queries, back = self._queries(x)
-        smoother = self._smoother
-        value = self._clipped(self._in_units(smoother.at(queries)), queries)
-        if method == "robust":
-            low, high = map(self._in_units, smoother.robust(queries, level))
-        else:
-            options = (replicas, seed) if method == "bootstrap" else ()
-            bounds = getattr(smoother, method)(queries, level, *options)
-            low, high = (value + bound * self.y_scale for bound in bounds)
+        value = self._predicted(self._smoother.at(queries))
+        ends = getattr(self._smoother, method)(queries, level)
+        low, high = (end * self.y_scale + self.y_center for end in ends)
         return Band(*(self._shaped(v[back]) for v in (value, low, high)))
 
     @property
     def _smoother(self) -> Smoother:
         return Smoother(self.kernel, self.chosen, self._fitted(), self.degree, self.empty)
 
-    def _queries(self, x: ArrayLike) -> tuple[Queries, Array]:
+    def _queries(self, x: ArrayLike) -> tuple[Places, Array]:
         """(Queries, sorted if they lie on a line; the indices that restore their order)."""
         points = self._fitted()
-        found = arrays.table(self._who, self._x, x)
-        if found.size == 0 and np.ndim(x) < 2:
-            found = np.empty((0, self.scaler.width))
-        x = found
+        x = arrays.reals(self._who, self._x, x, "be an array of real numbers")
+        if x.size == 0 and x.ndim < 2:
+            x = np.empty((0, self.scaler.width))
+        x = arrays.table(self._who, self._x, x)
         if x.shape[1] != self.scaler.width:
             expected = f"have the {self.scaler.width} columns of the training points"
             _checks.fail(self._who, self._x, expected, x.shape)
-        queries = self.scaler.queries(x)
+        queries = self.scaler.places(x)
         if not points.is_line:
             return queries, np.arange(len(x))
         order = np.argsort(queries.x[:, 0], kind="stable")
         return queries.take(order), np.argsort(order)
-
-    def _clipped(self, value: Array, queries: Queries, left: Array | None = None) -> Array:
-        """Clips local constants, against rounding, to the range of the y with weight. Local
-        lines are unchanged, since they may leave that range.
-        """
-        if self.degree:
-            return value
-        low, high = (np.full(value.shape, end(self.heights, 0)) for end in (np.min, np.max))
-        # With unbounded support every y has weight. For many pairs in several columns, finding the
-        # range would take longer than the means.
-        few = self._fitted().is_line or len(queries) * len(self.heights) < tuned.SORTED_PAIRS
-        if few and np.isfinite(self.kernel.support):
-            for tile in self._smoother.tiles(queries, left):
-                heights = self.heights[tile.keys]
-                rows = np.arange(len(queries))[tile.rows]
-                some = tile.share.any(axis=1)
-                has_weight = (tile.share[some] > 0)[:, :, None]
-                low[rows[some]] = np.where(has_weight, heights, np.inf).min(axis=1, initial=np.inf)
-                high[rows[some]] = np.where(has_weight, heights, -np.inf).max(
-                    axis=1, initial=-np.inf
-                )
-        return np.clip(value, low, high)
 
     def _squared(self, value: Any) -> Any:
         """Squared y in the units of y; inf on overflow."""
         with np.errstate(over="ignore"):
             return value * np.float64(self.y_scale) * self.y_scale
 
-    def _in_units(self, value: Array) -> Array:
-        return value * self.y_scale + self.y_center
+    def _predicted(self, value: Array) -> Array:
+        """Predictions in the units of y; rounding takes no local constant out of their range."""
+        value = value * self.y_scale + self.y_center
+        return value if self.degree else np.clip(value, *self.y_range)
 
     def _shaped(self, value: Array) -> Array:
         return value[:, 0] if self.is_flat else value

@@ -8,7 +8,7 @@ import numpy as np
 from tfattn import _checks
 from tfattn._types import ArrayLike
 from tfattn.kernel_regression import arrays
-from tfattn.kernel_regression.points import Metric, Queries, encoded
+from tfattn.kernel_regression.points import Metric, Places
 
 Array = np.ndarray
 _FINITE = np.finfo("float64")
@@ -54,29 +54,18 @@ class ColumnScaler:
     def width(self) -> int:
         return len(self.continuous) + len(self.categorical)
 
-    def scaled(self, x: Array) -> Array:
-        """The scaled continuous columns, `(N, D)`."""
-        # Halves, since the difference of two large numbers may overflow.
-        return (0.5 * x[:, self.continuous] - 0.5 * self.center) / (0.5 * self.spread)
-
-    def codes(self, x: Array) -> Array:
-        """`(N, K)` int, −1 for an unknown category."""
+    def places(self, x: Array) -> Places:
+        """The scaled continuous columns of x, and the codes of the categorical ones."""
         codes = np.empty((len(x), len(self.categorical)), int)
         for k, (column, values) in enumerate(zip(self.categorical, self.categories, strict=True)):
             at = np.minimum(np.searchsorted(values, x[:, column]), len(values) - 1)
             codes[:, k] = np.where(values[at] == x[:, column], at, -1)
-        return codes
-
-    def queries(self, x: Array) -> Queries:
-        """x in scaled units, with one-hot categories."""
-        return Queries(self.scaled(x), encoded(self.codes(x), self.counts))
+        # Halves, since the difference of two large numbers may overflow.
+        scaled = (0.5 * x[:, self.continuous] - 0.5 * self.center) / (0.5 * self.spread)
+        return Places(scaled, codes)
 
     def metric(self, who: str, bandwidth: ArrayLike, argument: str = "bandwidth") -> Metric:
-        """A bandwidth in the units of the columns, as a metric.
-
-        Raises:
-            ValueError: not one number or one per column; not positive; a λ outside of its range.
-        """
+        """A bandwidth in the units of the columns, as a metric."""
         expected = f"be one number, or one per column, {self.width}"
         if len(self.categorical):
             expected = f"be one number per column, {self.width} (λ for a categorical column)"
@@ -99,6 +88,4 @@ class ColumnScaler:
         result = np.empty(self.width)
         result[self.continuous] = self.spread / metric.scale
         result[self.categorical] = metric.widths
-        if self.width == 1 and not len(self.categorical):
-            return result[0]
-        return result
+        return result[0] if self.width == 1 and not len(self.categorical) else result

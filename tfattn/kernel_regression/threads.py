@@ -7,11 +7,9 @@ slower, above all on a busy machine. For many pairs whole tiles run in parallel 
 import contextlib
 import functools
 import threading
-from collections.abc import Callable, Iterator
-from typing import Any, ParamSpec, TypeVar
+from collections.abc import Iterator
+from typing import Any
 
-Arguments = ParamSpec("Arguments")
-Result = TypeVar("Result")
 _lock = threading.Lock()
 _inside = 0  # number of running calls
 _limit: Any = None
@@ -25,7 +23,7 @@ def _controller() -> Any:
 
 
 @contextlib.contextmanager
-def _one() -> Iterator[None]:
+def one_blas_thread() -> Iterator[None]:
     """Limits BLAS at the first of overlapping calls and restores it after the last.
 
     The setting belongs to the process: if each call restored the setting that it found, overlapping
@@ -48,14 +46,3 @@ def _one() -> Iterator[None]:
             if _inside == 0:
                 _limit.__exit__(None, None, None)
                 _limit = None
-
-
-def one_blas_thread(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-    """Decorates a function to run with BLAS in one thread."""
-
-    @functools.wraps(function)
-    def alone(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
-        with _one():
-            return function(*args, **kwargs)
-
-    return alone

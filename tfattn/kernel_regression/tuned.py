@@ -20,39 +20,29 @@ MAX_SCAN = 1000  # nodes of the grid
 MIN_SCAN = 100  # nodes below which a grid does not show the minima
 SCAN_PAIRS = 4e6  # pairs that all nodes together may evaluate
 RUNS = 12  # runs of the optimizer, from the best starts
-RUNS_OF_SAMPLE = 4  # runs of the optimizer on a sample
 POLISHED = 3  # minima that are refined for a compact kernel, whose error has kinks or steps
 KINKED = 1e-7  # change of the error at which the other runs end
 GAIN = 1e-4  # relative gain of a pass of coordinate descent from which on its step is kept
 SAME_START = 0.4  # difference of log bandwidths below which two starts are the same
-SAMPLE = 1000  # size of the sample on which starts are compared, if there are over twice as many
+SAMPLE = 1000  # points from which the bandwidth is chosen first, if there are more
 COMPACT_WIDTH = 2.3  # bandwidth of a compact kernel as smooth as a Gaussian of bandwidth 1
 WIDEST = 1e4  # greatest bandwidth in half ranges of the data: all points have equal weight
 NARROWEST = 1e-9  # least bandwidth in scaled units
 MAX_LOGIT = 16.0  # logit of λ, which stays 1e-7 away from its bounds
 
-# Tiles of pairs (`tiles.py`, `near.py`, `regression.py`).
+# Tiles of pairs (`tiles.py`, `near.py`).
 THREADED_PAIRS = 2**21  # pairs from which threads are faster
 MAX_THREADS = 8
-TILE_PAIRS = 2**13  # least pairs of a tile in several columns
-LINE_TILE_PAIRS = 2**16  # pairs of a tile on a line: arrays of 0.5 MiB, a few of which fit a cache
-BLAS_PRODUCT = 2**18  # multiplications up to which OpenBLAS stays in the calling thread
-FEW_KEYS = 32  # neighbors on either side of a point on a line up to which they are gathered
+TILE_PAIRS = 2**16  # pairs of a tile: arrays of 0.5 MiB, a few of which fit a cache
 EXTRA_KEYS = 64  # keys of a tile on a line beyond the window of its first query
-SORTED_PAIRS = 2**16  # pairs in several columns from which means are not clipped to their neighbors
 BLOCK = 64  # queries in several columns whose keys are found together
 TREE_KEYS = 300  # keys of a tile in several columns that take as long as finding a query's
-FEW_NEIGHBORS = 64  # of a query in several columns up to which pairs are summed one by one
-SPARSE_ROWS = 2**13  # queries whose pairs are summed together then
-REPLICAS = 32  # bootstrap replicas that are smoothed at a time
 
-# Digits (`tiles.py`, `near.py`, `left_out.py`, `local.py`).
-FAR_SQUARED = 1e5  # squared distance in bandwidths up to which a product keeps 11 digits of it
+# Digits (`tiles.py`, `points.py`).
 FAR = 1e3  # bandwidths from the middle up to which differences of squares keep small distances
 UNDERFLOW = -500.0  # log weight from which on weights would lose digits
 LOWEST_LOG = -700.0  # exp below this is subnormal and takes 10 times as long; a weight of 1e-304
 NEGLIGIBLE = 2.0**-60  # share of the greatest weight that does not change a float64 sum
-NEGLIGIBLE_NEAR = 1e-24  # share of the weight at distance 0 below which keys are left out
 NO_SPREAD = 1e-14  # variance of the keys over the squared distance below which no line is fitted
 FLAT_CORRELATION = 1e-7  # eigenvalue of the correlations below which its direction has no spread
 ILL_CORRELATION = 1e-3  # least eigenvalue below which differences of moments have lost digits

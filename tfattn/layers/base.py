@@ -2,10 +2,9 @@
 
 import functools
 import inspect
-import json
 import numbers
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
@@ -14,23 +13,17 @@ import numpy as np
 from tfattn import _checks
 from tfattn._arguments import constructor_arguments, constructor_names, refuse_other_names
 from tfattn._types import Shape
-from tfattn.core import symbolic
-from tfattn.core.floats import given_tensor
 from tfattn.core.objects import GridFunction
+from tfattn.core.tensors import computing_for, given_tensor, only_shapes_are_computed
 from tfattn.layers.configs import Configured, copy_of, other_holders
 from tfattn.layers.tokens import whole_ids
 
-# Entries of a weights file, beside the variables, whose names are numbers.
-_ENTRY = "quantized_parts"
-_NUMBER = "number_of_weights"
+_NUMBER = "number_of_weights"  # an entry of a weights file, beside the variables
 
 
 class RestoredParts(Configured):
     """Mixin of layers and models that make sublayers in `build`. Their configs record frozen and
-    quantized sublayers, and `from_config` restores them.
-
-    Keras restores a layer from its constructor's arguments, which do not contain later changes of
-    sublayers. Without them, the weights of a quantized sublayer do not fit the restored layer.
+    quantized sublayers, which a constructor's arguments do not tell, and `build` restores them.
     """
 
     built: bool
@@ -43,45 +36,26 @@ class RestoredParts(Configured):
             cls.build = _restoring(cls.build)  # type: ignore[attr-defined]
 
     def __init__(self, **kwargs: Any):
-        # Popped, since only configs have these arguments: constructors do not declare them.
-        trainable_parts = kwargs.pop("trainable_parts", {})
-        quantized_parts = kwargs.pop(_ENTRY, [])
+        # Popped, since only configs have this argument: constructors do not declare it.
+        changed = kwargs.pop("changed_parts", {})
         names = constructor_names(type(self))  # type: ignore[arg-type]
         refuse_other_names(type(self).__name__, kwargs, names)
         super().__init__(**{**kwargs, "dtype": _with_named_default(kwargs.get("dtype"))})
-        # From a config: sublayers whose flag differs from the flag of the layer around them.
-        self._trainable_parts = tuple(trainable_parts.items())
+        self._changed_parts = tuple(changed.items())
         self._made_frozen = not self.trainable  # sublayers made later are frozen too
-        self._quantized_parts = tuple(quantized_parts)
         self._is_building = False
 
-    def _restore(self, flags: dict[str, bool]) -> None:
-        """Freezes and quantizes the sublayers after `build`; `flags` are those from before, by
-        path. Keras freezes only the sublayers that a frozen layer has already.
-        """
-        parts = [("", self), *_by_path(self)]
-        by_path = dict(parts)
-        for path, part in parts:
-            if not by_path[_above(path)].trainable:
-                part.trainable = False
-        for recorded in (flags, dict(self._trainable_parts)):
-            for path, part in parts:
-                if recorded.get(path, part.trainable) != part.trainable:
-                    part.trainable = recorded[path]
-        _quantize(_sublayers(self, recursive=True), self._quantized_parts)
-        self._trainable_parts, self._made_frozen, self._quantized_parts = (), False, ()
-
     def get_config(self) -> dict[str, Any]:
-        config, flags = super().get_config(), dict(self._trainable_parts)
-        if not self._made_frozen:
-            parts = {"": self, **dict(_by_path(self))}
-            for path, part in parts.items():
-                if part.trainable != parts[_above(path)].trainable:
-                    flags[path] = part.trainable
-        # All levels of sublayers, since their own configs are not in this config.
-        records = list(self._quantized_parts) or _records(_sublayers(self, recursive=True))
-        changed = {"trainable_parts": flags, _ENTRY: records}
-        return {**config, **{name: parts for name, parts in changed.items() if parts}}
+        changed: dict[str, Any] = dict(self._changed_parts)
+        if self.built:
+            for path, part in _by_path(self):
+                mode = part.quantization_mode
+                if mode is not None or part.trainable != self.trainable:
+                    options = getattr(part, "quantization_config", None)  # Keras 3.12 has none
+                    options = keras.saving.serialize_keras_object(options)
+                    changed[path] = [part.trainable, mode, options]
+        config = super().get_config()
+        return {**config, "changed_parts": changed} if changed else config
 
     def get_build_config(self) -> dict[str, Any] | None:
         for argument in constructor_arguments(self):
@@ -94,107 +68,83 @@ class RestoredParts(Configured):
 
     def save_own_variables(self, store: Any) -> None:
         super().save_own_variables(store)  # type: ignore[misc]
-        records = _records(_sublayers(self))
-        if records:
-            store[_ENTRY] = np.frombuffer(json.dumps(records).encode(), "uint8")
         # Not for other layers, such as attention, since Keras's own layers read their files.
-        if hasattr(self, "num_layers") and not self._has_other_weights():
-            store[_NUMBER] = np.array(len(self.weights))
+        if hasattr(self, "num_layers"):
+            store[_NUMBER] = np.array(self._number_of_weights())
 
     def load_own_variables(self, store: Any) -> None:
-        if _ENTRY in store.keys():
-            _quantize(_sublayers(self), json.loads(bytes(np.asarray(store[_ENTRY]))))
-        own = {name: store[name] for name in store.keys() if name not in (_ENTRY, _NUMBER)}
+        own = {name: store[name] for name in store.keys() if name != _NUMBER}
         super().load_own_variables(own)  # type: ignore[misc]
-        if _NUMBER not in store.keys() or not self.built or self._has_other_weights():
-            return
         # Keras ignores the weights in a file that no layer reads.
-        number = int(np.asarray(store[_NUMBER]))
-        if number != len(self.weights):
-            expected = f"be {number}, as in the file, for the layer to be read whole"
-            _checks.fail(type(self).__name__, _NUMBER, expected, len(self.weights))
+        if _NUMBER in store.keys() and self.built:
+            number = int(np.asarray(store[_NUMBER]))
+            if number != self._number_of_weights():
+                expected = f"be {number}, as in the file, for the layer to be read whole"
+                received = self._number_of_weights()
+                _checks.fail(type(self).__name__, _NUMBER, expected, received)
 
-    def _has_other_weights(self) -> bool:
-        """Whether quantization or LoRA changed the number of weights."""
-        return any(
-            part.quantization_mode is not None or getattr(part, "lora_enabled", False)
-            for part in _sublayers(self, recursive=True)
-        )
+    def _number_of_weights(self) -> int:
+        """Without those of LoRA, which are added to the others in a file."""
+        return sum("lora_" not in weight.name for weight in self.weights)
 
 
 def _restoring(build: Callable[..., None]) -> Callable[..., None]:
-    """A class's `build`, which restores the sublayers at its end."""
+    """A class's `build`, at whose end sublayers are frozen and quantized as before and as recorded.
+
+    Keras freezes only the sublayers that a layer has when it is frozen.
+    """
 
     @functools.wraps(build)
     def build_and_restore(layer: Any, *args: Any, **kwargs: Any) -> None:
         if layer._is_building:  # called by the `build` of a subclass
             return build(layer, *args, **kwargs)
-        flags = {} if layer._made_frozen else {path: x.trainable for path, x in _by_path(layer)}
+        before = [] if layer._made_frozen else _sublayers(layer)
         layer._is_building = True
         try:
             build(layer, *args, **kwargs)
         finally:
             layer._is_building = False
-        layer._restore(flags)
+        for part in _sublayers(layer):
+            if not layer.trainable and part not in before:
+                part.trainable = False
+        changed = dict(layer._changed_parts)
+        for path, part in list(_by_path(layer)) if changed else []:
+            trainable, mode, options = changed.get(path, (layer.trainable, None, None))
+            if part.trainable != trainable:
+                part.trainable = trainable
+            if mode is not None and part.quantization_mode is None:
+                options = keras.saving.deserialize_keras_object(options)
+                part.quantize(mode, **({} if options is None else {"config": options}))
+        layer._changed_parts, layer._made_frozen = (), False
 
     return build_and_restore
 
 
+def _with_named_default(dtype: Any) -> Any:
+    """The dtype policy. A `DTypePolicyMap` gets a named default, without which Keras removes the
+    names of its policies when it saves them, also those of other layers with the same policies.
+    """
+    policies = keras.dtype_policies.get(dtype) if isinstance(dtype, dict) else dtype
+    if not isinstance(policies, keras.dtype_policies.DTypePolicyMap):
+        return dtype
+    named = {path: keras.dtype_policies.get(policies[path].name) for path in policies}
+    return keras.dtype_policies.DTypePolicyMap(policies.default_policy.name, named)
+
+
 def flat_layers(layer: Any) -> list[keras.layers.Layer]:
     """The layer and the layers in it, at all levels."""
-    return [layer, *_sublayers(layer, recursive=True)]
+    return layer._flatten_layers()
 
 
-def _sublayers(layer: Any, recursive: bool = False) -> list[keras.layers.Layer]:
-    """The sublayers, in the order of their creation."""
-    return layer._flatten_layers(include_self=False, recursive=recursive)
+def _sublayers(layer: Any) -> list[keras.layers.Layer]:
+    return layer._flatten_layers(include_self=False, recursive=False)
 
 
 def _by_path(layer: Any, above: str = "") -> Iterator[tuple[str, Any]]:
     """(Path, sublayer) pairs at all levels, outer layers first."""
     for part in _sublayers(layer):
-        path = f"{above}/{part.name}" if above else part.name
-        yield path, part
-        yield from _by_path(part, path)
-
-
-def _above(path: str) -> str:
-    """The path of the layer around a sublayer; "" for the outermost layer."""
-    return path.rpartition("/")[0]
-
-
-def _with_named_default(dtype: Any) -> Any:
-    """The dtype policy; a `DTypePolicyMap` gets a named default policy.
-
-    When Keras saves a map without a named default, it removes the names of the policies in the map,
-    and the loaded projections of the heads all have the default policy.
-    """
-    policies = keras.dtype_policies.get(dtype) if isinstance(dtype, dict) else dtype
-    if not isinstance(policies, keras.dtype_policies.DTypePolicyMap):
-        return dtype
-    # Copies, since saving another layer with the same policies may remove their names.
-    named = {path: keras.dtype_policies.get(policies[path].name) for path in policies}
-    return keras.dtype_policies.DTypePolicyMap(policies.default_policy.name, named)
-
-
-def _records(parts: list[keras.layers.Layer]) -> list[dict[str, Any]]:
-    """Index, mode and configuration of each quantized sublayer, as JSON types."""
-    records = []
-    for place, part in enumerate(parts):
-        if part.quantization_mode is not None:
-            config = getattr(part, "quantization_config", None)  # Keras 3.12 has none
-            config = keras.saving.serialize_keras_object(config)
-            records.append({"place": place, "mode": part.quantization_mode, "config": config})
-    return records
-
-
-def _quantize(parts: list[keras.layers.Layer], records: Sequence[dict[str, Any]]) -> None:
-    for record in records:
-        part = parts[record["place"]]
-        if part.quantization_mode is None:
-            config = keras.saving.deserialize_keras_object(record["config"])
-            options = {} if config is None else {"config": config}
-            part.quantize(record["mode"], **options)
+        yield f"{above}{part.name}", part
+        yield from _by_path(part, f"{above}{part.name}/")
 
 
 def _by_name(names: dict[str, str]) -> dict[str, str]:
@@ -222,6 +172,8 @@ _MASKS = _by_name(
     }
 )
 
+ORDER = " (the order is query, value, key; lengths are passed as `valid_lens=`)"
+
 _FLAGS = ("use_causal_mask", "return_attention_scores", "return_state", "training")
 
 
@@ -232,10 +184,11 @@ class CheckedCall(RestoredParts):
     argument are unclear or missing.
     """
 
-    # The axes of each tensor, in the order of the arguments. Each letter is a size; masks may
-    # have 1 instead. Axes of other arguments are not checked.
+    # The axes of each tensor, in the order of the arguments. Each letter is a size, D, E and F
+    # widths; masks may have 1 instead. Axes of other arguments are not checked.
     call_axes: dict[str, str] = {}
     takes_ids = False  # whether the first argument is token ids
+    folds_axes = False  # whether tensors may have more than three axes, which `call` checks
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         parameters = _parameters(type(self))  # type: ignore[arg-type]
@@ -267,16 +220,16 @@ class CheckedCall(RestoredParts):
                 _checks.flag(who, name, value)
             elif (name in _SHAPES or name in _MASKS) and not isinstance(value, GridFunction):
                 axes = self.call_axes.get(name)
+                if self.folds_axes and len(getattr(value, "shape", ())) > 3:
+                    axes = None
                 letters = f"({', '.join(axes)})" if axes else {**_SHAPES, **_MASKS}[name]
                 if name in _MASKS and isinstance(value, list | tuple | numbers.Number):
                     value = given_tensor(who, name, value, letters)
                 _checks.array(who, name, value, letters, booleans=name in _MASKS)
-                tokens = _tokens_of(name, arguments)
-                if len(value.shape) >= len(getattr(tokens, "shape", ())) > 1:
-                    each = f"{tuple(tokens.shape[:-1])}, one entry per token"
-                    _checks.fail(who, name, f"have shape {each}", tuple(value.shape))
+                if name.endswith("_mask"):
+                    _check_not_of_features(who, name, value, arguments)
                 if axes:
-                    _check_axes(who, name, value.shape, axes, letters, sizes)
+                    _check_axes(who, name, value.shape, axes, sizes)
             else:
                 for array in keras.tree.flatten(value):
                     if isinstance(array, np.ndarray) and array.dtype.kind in "USO":
@@ -284,27 +237,35 @@ class CheckedCall(RestoredParts):
                         _checks.fail(who, name, "hold numbers", received)
 
 
-def _tokens_of(name: str, arguments: dict[str, Any]) -> Any:
-    """The tokens that `query_mask` and others are for; None for arguments that are no such mask."""
-    if name == "key_mask" and arguments.get("key") is None:
-        name = "value_mask"
-    return arguments.get(name.removesuffix("_mask")) if name.endswith("_mask") else None
+def _check_not_of_features(who: str, name: str, mask: Any, arguments: dict[str, Any]) -> None:
+    """Raises for a mask with an entry per feature of its tokens."""
+    of_values = name == "key_mask" and arguments.get("key") is None
+    tokens: Any = arguments.get("value" if of_values else name.removesuffix("_mask"))
+    if len(mask.shape) >= len(getattr(tokens, "shape", ())) > 1:
+        each = f"{tuple(tokens.shape[:-1])}, one entry per token"
+        _checks.fail(who, name, f"have shape {each}", tuple(mask.shape))
 
 
 def _check_axes(
-    who: str, name: str, shape: Shape, axes: str, letters: str, sizes: dict[str, tuple[str, int]]
+    who: str, name: str, shape: Shape, axes: str, sizes: dict[str, tuple[str, int]]
 ) -> None:
     """Raises unless the static shape has these axes, with the sizes of the earlier arguments."""
-    _checks.rank(who, name, shape, (len(axes),), letters)
-    if name not in _MASKS and axes[-1] in "DE":
+    letters = f"({', '.join(axes)})"
+    if len(shape) != len(axes):
+        # A key of one or two axes is probably the lengths, or a mask.
+        hint = ORDER if name == "key" and "T" in sizes and len(shape) < 3 else ""
+        _checks.fail(who, name, f"have shape {letters}{hint}", tuple(shape))
+    if name not in _MASKS and axes[-1] in "DEF" and shape[-1] == 0:
         _checks.has_width(who, name, shape)
+    if keras.backend.backend() == "torch" and only_shapes_are_computed():
+        return  # a placeholder has 2 for each unknown size
     for letter, size in zip(axes, shape, strict=True):
-        if size is None or (size == 1 and name in _MASKS):
+        if not isinstance(size, int) or (size == 1 and name in _MASKS):
             continue
         other_name, other = sizes.setdefault(letter, (name, size))
         if size == other:
             continue
-        if letter in "DE":
+        if letter in "DEF":
             _checks.fail(who, name, f"be as wide as `{other_name}`, {other}", size)
         else:
             expected = f"have shape {letters}, with the {letter} of `{other_name}`, {other}"
@@ -319,9 +280,7 @@ def _parameters(cls: type[Any]) -> dict[str, inspect.Parameter]:
 
 def spec_of_call(layer: keras.layers.Layer, *args: Any, **kwargs: Any) -> Any:
     """`compute_output_spec` by a trace of the call with symbolic tensors, so that shapes, dtypes
-    and checks are those of the call.
-
-    An unbuilt layer cannot be traced, so a copy of it is built and traced.
+    and checks are those of the call; of a copy of a layer that is not built.
     """
     if not layer.built:
         state = random.getstate()  # Keras draws seeds from it for the copy
@@ -331,7 +290,7 @@ def spec_of_call(layer: keras.layers.Layer, *args: Any, **kwargs: Any) -> Any:
             random.setstate(state)
     given = dict(zip(inspect.signature(layer.call).parameters, args, strict=False)) | kwargs
     bound = {name: value for name, value in given.items() if isinstance(value, GridFunction)}
-    with symbolic.computing_for(given):
+    with computing_for(given):
         if not bound:
             return keras.Operation.compute_output_spec(layer, *args, **kwargs)
         # Mask and bias objects are bound, since JAX traces every argument as an array.

@@ -25,22 +25,6 @@ def checked_layer(
     return layer
 
 
-def keras_object(who: str, argument: str, value: Any) -> Any:
-    """An initializer, regularizer, constraint or activation from a name, a config or an object.
-
-    The last word of `argument` is its kind. None gives Keras's default, or None.
-    """
-    kind = f"{argument.rpartition('_')[2]}s"
-    expected = f"be one of `keras.{kind}`, its name, or a function"
-    try:
-        found = getattr(keras, kind).get(value)
-    except (ValueError, TypeError, KeyError, AttributeError):
-        _checks.fail(who, argument, expected, value)
-    if found is not None and not callable(found):
-        _checks.fail(who, argument, expected, value)
-    return found
-
-
 def serialized(layer: keras.layers.Layer | None) -> dict[str, Any] | None:
     """A sublayer's config, without its build config: the outer layer builds the copy."""
     if layer is None:
@@ -53,10 +37,9 @@ def serialized(layer: keras.layers.Layer | None) -> dict[str, Any] | None:
 class Configured:
     """Mixin of layers and models whose constructor arguments are attributes of the same names.
 
-    Configs are made from the attributes, so that subclasses need no `get_config` of their own, but
-    for arguments without such an attribute. A layer that was passed in may be in a `LayerTemplate`
-    instead, with a `_` before its name. The last word of a name tells the kind of a Keras object,
-    as for `keras_object`.
+    Configs are made from the attributes; only other arguments need a `get_config`. A layer that was
+    passed in may be in a `LayerTemplate` instead, with a `_` before its name. The last word of a
+    name is the kind of a Keras object.
     """
 
     def get_config(self) -> dict[str, Any]:
@@ -103,27 +86,20 @@ def copy_of(layer: keras.layers.Layer | None, **changes: Any) -> Any:
     return type(layer).from_config({**config, **changes})
 
 
-def unshared_config(layer: Any) -> dict[str, Any]:
+def unshared_config(part: Any) -> Any:
     """The config of a layer, from which a copy shares no part with the layer or another copy.
 
     While a model is loaded, Keras marks a part that it serializes a second time, and gives each
     config with that mark the first part again, with its weights.
     """
-    return _without_marks(layer.get_config())
-
-
-def _without_marks(value: Any) -> Any:
+    value = part.get_config() if hasattr(part, "get_config") else part
     if isinstance(value, dict):
-        return {k: _without_marks(v) for k, v in value.items() if k != "shared_object_id"}
-    return type(value)(map(_without_marks, value)) if type(value) in (list, tuple) else value
+        return {k: unshared_config(v) for k, v in value.items() if k != "shared_object_id"}
+    return type(value)(map(unshared_config, value)) if type(value) in (list, tuple) else value
 
 
 class LayerTemplate:
-    """Holds a layer, or None, to make copies of.
-
-    Keras tracks layers in attributes as sublayers, with their weights. A template is never built,
-    so this object hides it from Keras.
-    """
+    """Holds a layer, or None, to make copies of; Keras would track it in an attribute."""
 
     def __init__(self, layer: keras.layers.Layer | None):
         self.layer = copy_of(layer)
@@ -145,12 +121,10 @@ def part_seed(seed: int | None, name: str) -> int | None:
 
 
 def build_part(holder: keras.layers.Layer, part: keras.layers.Layer | None, *shapes: Any) -> None:
-    """Builds a sublayer, unless it is built or None, and records `holder` on it.
+    """Builds a sublayer that was passed in, unless it is built or None, and records who holds it.
 
-    Sublayers that are passed in and not copied may be shared by two layers, with their weights. A
-    saved model cannot express this: each layer's config contains the sublayer, and Keras saves
-    shared weights once, with the first layer. So saving such a layer by its config is an error; not
-    that of subclassed models, whose own code shares the sublayer again, and of `.weights.h5` files.
+    Layers of a subclassed model may share such a part. A config cannot express this: Keras saves
+    shared weights once, with the first layer, so `get_build_config` refuses it.
     """
     if part is None:
         return

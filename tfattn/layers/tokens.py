@@ -8,8 +8,8 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn._types import Tensor
-from tfattn.core import pairs
-from tfattn.core.floats import given_tensor
+from tfattn.core.tensors import checked_bool, given_tensor, known_values
+from tfattn.layers.configs import checked_layer
 
 
 def whole_ids(who: str, argument: str, ids: Any) -> Any:
@@ -20,7 +20,7 @@ def whole_ids(who: str, argument: str, ids: Any) -> Any:
     is_float = not isinstance(ids, keras.KerasTensor) and "float" in str(getattr(ids, "dtype", ""))
     if not is_float:
         return ids
-    numbers = pairs.known(ids)
+    numbers = known_values(ids)
     if numbers is not None:
         _checks.whole(who, argument, numbers)
     else:
@@ -30,7 +30,7 @@ def whole_ids(who: str, argument: str, ids: Any) -> Any:
 
 def ids_below(who: str, argument: str, ids: Any, size: int) -> None:
     """Raises if an id of `(B, T)` is known to be outside a vocabulary of this size."""
-    numbers: Any = pairs.known(ids)
+    numbers: Any = known_values(ids)
     wrong: Any = [] if numbers is None else np.argwhere((numbers < 0) | (numbers >= size))
     if len(wrong):
         row, place = wrong[0]
@@ -45,6 +45,22 @@ def nan_outside(x: Any, ids: Any, size: int | None) -> Any:
     ids = ops.cast(ids, "int32")
     inside = ops.logical_and(ids >= 0, ids < size)
     return ops.where(ops.expand_dims(inside, -1), x, float("nan"))
+
+
+def checked_embedding(who: str, embedding: Any, width: int) -> Any:
+    """`embedding`, if it is a layer of this width or None."""
+    checked_layer(who, "embedding", embedding)
+    if getattr(embedding, "output_dim", width) != width:
+        _checks.fail(who, "embedding", f"have `width`={width} features", embedding.output_dim)
+    return embedding
+
+
+def embedded(who: str, embedding: Any, ids: Any) -> Any:
+    """Rows of an embedding; ids outside of it raise, or in a graph give NaN."""
+    size = getattr(embedding, "input_dim", None)
+    if size is not None:
+        ids_below(who, "ids", ids, size)
+    return nan_outside(embedding(ids), ids, size)
 
 
 def padding_mask(ids: Any) -> Any:
@@ -74,7 +90,7 @@ def checked_padding(who: str, name: str, mask: Any, tokens: Any, hint: str = "")
     mask = given_tensor(who, name, mask_of_tokens(tokens, mask), letters)
     hint = hint if len(mask.shape) == 1 else ""
     _checks.rank(who, name, mask.shape, (len(tokens.shape) - 1,), letters + hint)
-    mask = pairs.checked_bool(who, name, mask, "0 and 1 become a mask with `mask != 0`")
+    mask = checked_bool(who, name, mask, "0 and 1 become a mask with `mask != 0`")
     _checks.broadcasts(who, name, mask.shape, tokens.shape[:-1], "of one entry per token")
     return mask
 

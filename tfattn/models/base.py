@@ -8,11 +8,10 @@ import keras
 from keras import ops
 
 from tfattn import _checks
-from tfattn._factors import LogitFactors
+from tfattn._shared import LogitFactors
 from tfattn._types import Tensor
-from tfattn.core import products
 from tfattn.core.engine import scope
-from tfattn.core.floats import given_tensor
+from tfattn.core.tensors import given_tensor, matmul_shared
 from tfattn.layers.base import CheckedCall, flat_layers
 from tfattn.layers.tokens import whole_ids
 
@@ -79,7 +78,7 @@ class TokenModel(CheckedCall, keras.Model):
                 # Lookups dequantize the integers of a quantized matrix.
                 vectors = embedding(ops.arange(embedding.input_dim))
             vectors, bias = ops.cast(vectors, x.dtype), None
-            scores = products.matmul_shared(x, ops.transpose(vectors))
+            scores = matmul_shared(x, ops.transpose(vectors))
         else:
             flat = dense(ops.reshape(x, (-1, x.shape[-1])))  # a flat product, not a batched product
             scores = ops.reshape(flat, (*ops.shape(x)[:-1], dense.units))
@@ -122,7 +121,7 @@ class TokenModel(CheckedCall, keras.Model):
                 for name in self.id_names
             )
             input_signature = [specs] if len(specs) == 2 else list(specs)
-        with scope.export(format):
+        with scope.of_format(format):
             return super().export(
                 filepath, format, verbose=verbose, input_signature=input_signature, **kwargs
             )
@@ -149,7 +148,8 @@ class TokenModel(CheckedCall, keras.Model):
             return
 
         def train_function(*args: Any) -> Any:
-            # TensorFlow would trace a step twice that creates variables.
+            # TensorFlow would trace a step twice that creates variables. Not earlier: `fit` without
+            # a step would take the average of no weights.
             if self.optimizer is not None and not self.optimizer.built:
                 self._build_optimizer()
             return step(*args)
@@ -162,11 +162,6 @@ class TokenModel(CheckedCall, keras.Model):
             self.build_for_any()
             if all(layer.built for layer in flat_layers(self)):
                 self.optimizer.build(self.trainable_variables)
-
-
-def initial_coverage(mask: Tensor) -> Tensor:
-    """The coverage before the first step, float32 `(B, S)`: 0 for real tokens, 1 for padding."""
-    return ops.cast(ops.logical_not(mask), "float32")
 
 
 def _is_defined_here(method: Callable[..., Any]) -> bool:

@@ -39,8 +39,6 @@ class CausalLM(TokenModel):
         training: whether dropout is active.
     Returns:
         Scores before softmax (logits) of the next token at each position, `(B, T, V)`.
-    Raises:
-        ValueError: as `TransformerEncoder`.
     Example:
         >>> model = CausalLM(11, num_layers=1, width=8, num_heads=2, hidden_dim=16)
         >>> tuple(model(np.array([[2, 4, 7]])).shape)
@@ -52,8 +50,7 @@ class CausalLM(TokenModel):
         [4 7 5] [6]
 
     Source: Radford et al. 2018, Improving Language Understanding by Generative Pre-Training; tied
-    embeddings, Press, Wolf 2017, arXiv:1608.05859. Differs from the first in the defaults, which
-    are those of `Transformer`: sinusoids and ReLU.
+    embeddings, Press, Wolf 2017, arXiv:1608.05859. The defaults are those of `Transformer`.
     """
 
     id_names = ("ids",)
@@ -118,19 +115,11 @@ class CausalLM(TokenModel):
         """The initial state of `step` for a search that continues a prompt.
 
         Args:
-            prompt: integers `(B, P)`, the text after the begin token. Rows may differ in length:
-                each is continued after its own last token. Padding on either side is ignored.
-                `(B, 0)` is an empty prompt. A prompt may contain end tokens; a row that ends with
-                an end token is not continued.
-            max_length: positive int L, maximum number of tokens of a row, the prompt included. The
-                state then has caches for keys and values, and `step` computes each position once.
-                Without `max_length`, every `step` computes all positions again.
+            prompt: integers `(B, P)`, the text after the begin token. Each row is continued after
+                its own last token, unless that is an end token; padding on either side is ignored.
+            max_length: as for `Transformer.encode`; the positions include the prompt.
         Returns:
-            dict of tensors with the batch as first axis. With `max_length`, keys and values are
-            each a `tfattn.decoding.Past`, and `step` returns `prompt` as the very same object.
-        Raises:
-            ValueError: `prompt` is not of rank 2, has an id outside the vocabulary, or is longer
-                than `max_length`; `max_length` is not a positive int, or exceeds the positions.
+            dict of tensors with the batch as first axis.
         """
         self.build_for_any()
         prompt = self._given_ids("prompt", prompt, "(B, P)")

@@ -10,9 +10,9 @@ from tfattn._types import Shape, Tensor
 from tfattn.layers.attention.scores import Score
 from tfattn.layers.recurrent.decoder import RecurrentDecoder
 from tfattn.layers.recurrent.encoder import RecurrentEncoder
-from tfattn.layers.recurrent.stack import cell_class, checked_cell, state_sizes, word_embedding
+from tfattn.layers.recurrent.stack import checked_cell, state_sizes, word_embedding
 from tfattn.layers.tokens import padding_mask
-from tfattn.models.base import TokenModel, initial_coverage
+from tfattn.models.base import TokenModel
 
 
 @keras.saving.register_keras_serializable("tfattn")
@@ -22,12 +22,8 @@ class BahdanauSeq2Seq(TokenModel):
         model.compile(optimizer, MaskedCrossentropy())
         model.fit(batches)                                  # of ((source, target_in), target_out)
 
-    Padding (id 0) is masked everywhere. `target_in` begins with the begin token, and `target_out`
-    is the same sentence shifted by one token. See `tfattn.data.translation_batches`.
-
     Args:
-        source_vocabulary_size: positive int, number of source ids, padding included.
-        target_vocabulary_size: positive int, the same for the target. Defaults to the source's.
+        source_vocabulary_size, target_vocabulary_size, share_embeddings: as for `Transformer`.
         width: positive int, features of an embedding.
         units: positive int, features of a state.
         num_layers: positive int, recurrent layers of the encoder, and of the decoder.
@@ -35,16 +31,7 @@ class BahdanauSeq2Seq(TokenModel):
         bidirectional: whether the encoder also runs backwards.
         score: see `RecurrentDecoder`; the memory has `units` features, or 2 · `units` if the
             encoder is bidirectional.
-        share_embeddings: whether one matrix serves both embeddings and the output projection;
-            source and target must then share one vocabulary.
-    Call arguments:
-        inputs: (source, target_in), integers `(B, S)` and `(B, T)`.
-        training: whether dropout is active.
-    Returns:
-        Scores before softmax (logits) over the target vocabulary, `(B, T, target_vocabulary_size)`.
-    Raises:
-        ValueError: a size is not a positive int; shared embeddings with vocabularies of two sizes;
-            a score that does not fit.
+    Call arguments, Returns: those of `Transformer`.
     Example:
         >>> model = BahdanauSeq2Seq(11, 13, width=4, units=8, name="translator")
         >>> source, target = np.array([[3, 5, 0]]), np.array([[2, 4]])
@@ -152,11 +139,7 @@ class BahdanauSeq2Seq(TokenModel):
         return keras.tree.pack_sequence_as(states, mapped)
 
     def encode(
-        self,
-        source: Tensor,
-        max_length: int | None = None,
-        alignments: bool = False,
-        coverage: bool = False,
+        self, source: Tensor, max_length: int | None = None, alignments: bool = False
     ) -> dict[str, Any]:
         """The initial state of `step` for source sentences.
 
@@ -165,13 +148,8 @@ class BahdanauSeq2Seq(TokenModel):
             max_length: positive int L, maximum number of tokens, for `alignments` only.
             alignments: whether to keep the attention weights. `state["alignments"]` is then
                 `(B, L, S)`; row `position` has the weights of the token at `position + 1`.
-            coverage: whether to keep the attention to each source token, for
-                `tfattn.rules.CoveragePenalty`. `state["coverage"]` is then float32 `(B, S)`: the
-                attention weights, summed over the steps; 1 for padding.
         Returns:
             dict of tensors with the batch as first axis, or lists of such tensors.
-        Raises:
-            ValueError: `max_length` is not a positive int, or is missing with `alignments`.
         """
         self.build_for_any()
         who = "BahdanauSeq2Seq"
@@ -190,8 +168,6 @@ class BahdanauSeq2Seq(TokenModel):
         if alignments:
             batch, length, _ = ops.shape(memory)
             state["alignments"] = ops.zeros((batch, max_length, length), memory.dtype)
-        if _checks.boolean(who, "coverage", coverage):
-            state["coverage"] = initial_coverage(mask)
         return state
 
     def step(
@@ -218,15 +194,7 @@ class BahdanauSeq2Seq(TokenModel):
             # Not with `ops.slice_update`, which TensorFlow compiles again for each number of rows.
             here = ops.arange(ops.shape(state["alignments"])[1], dtype="int32") == position
             state["alignments"] = ops.where(here[:, None], alignments, state["alignments"])
-        if "coverage" in state:
-            attention = ops.cast(alignments[:, 0], "float32")  # (B, S)
-            state["coverage"] = state["coverage"] + attention
         return self.logits(x)[:, 0], state
 
     def compute_output_shape(self, input_shape: tuple[Shape, Shape]) -> Shape:
         return (*input_shape[1], self.target_vocabulary_size)
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "BahdanauSeq2Seq":
-        cell = cell_class(cls.__name__, config["cell"])
-        return super().from_config({**config, "cell": cell})

@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from tfattn import _checks
-from tfattn._past import Past
+from tfattn._shared import Past
 from tfattn._types import Shape, Size, Tensor
 from tfattn.core.guard import zero_hidden, zero_nonfinite_padding
 from tfattn.layers.base import CheckedCall
@@ -21,7 +21,7 @@ from tfattn.layers.configs import (
 from tfattn.layers.dropout import Dropout
 from tfattn.layers.positions.added import SinusoidalPositionalEncoding
 from tfattn.layers.positions.base import HeadPositions
-from tfattn.layers.tokens import ids_below, mask_of_tokens, nan_outside, padding_mask
+from tfattn.layers.tokens import checked_embedding, embedded, mask_of_tokens, padding_mask
 from tfattn.layers.transformer.block import TransformerBlock, TransformerEncoderBlock
 from tfattn.layers.transformer.decoder_block import TransformerDecoderBlock
 
@@ -61,13 +61,9 @@ class _Stack(CheckedCall, keras.layers.Layer):
         self.num_heads, self.hidden_dim = template.num_heads, template.hidden_dim
         self.dropout = template.dropout
         self._block = LayerTemplate(block)
-        self.embedding = checked_layer(who, "embedding", embedding)
+        self.embedding = checked_embedding(who, embedding, self.width)
         if embedding is None:
             self.embedding = token_embedding(self.vocabulary_size, self.width, self.dtype_policy)
-        elif getattr(embedding, "output_dim", self.width) != self.width:
-            _checks.fail(
-                who, "embedding", f"have `width`={self.width} features", embedding.output_dim
-            )
         self.positions = checked_layer(who, "positions", positions)
         if isinstance(positions, HeadPositions):
             expected = (
@@ -126,11 +122,8 @@ class _Stack(CheckedCall, keras.layers.Layer):
     def embed(self, ids: Tensor, training: bool | None, start_index: Size = 0) -> Tensor:
         takes_start = "start_index" in inspect.signature(self.positions.call).parameters
         start = {"start_index": start_index} if takes_start else {}
-        size = getattr(self.embedding, "input_dim", None)
-        if size is not None:
-            ids_below(type(self).__name__, "ids", ids, size)
-        x = self.positions(self.embedding(ids), **start)  # (B, T, D), with the ids' mask
-        return self.input_dropout(nan_outside(x, ids, size), training=training)
+        x = self.positions(embedded(type(self).__name__, self.embedding, ids), **start)  # (B, T, D)
+        return self.input_dropout(x, training=training)
 
     @property
     def max_length(self) -> int | None:
@@ -155,32 +148,22 @@ class TransformerEncoder(_Stack):
         vocabulary_size: positive int, number of ids, padding included.
         num_layers: positive int N, blocks.
         width: positive int D, features of a token.
-        num_heads: positive int that divides `width`. Defaults to the block's, or to 8.
-        hidden_dim: positive int, inner width of the position-wise networks. Defaults to the
-            block's, or to 2048.
+        num_heads, hidden_dim: as for the block. Default to the block's, or to 8 and 2048.
         dropout: probability in [0, 1) of dropping a feature of the embeddings or of a sublayer's
             output in training. Defaults to the block's, or to 0.1.
-        block: a block that is copied for each layer; each copy has its own weights and seed.
-            Defaults to the paper's post-norm block with `num_heads`, `hidden_dim` and `dropout`. A
-            stack of pre-norm blocks ends with one more norm. Both block classes are accepted: the
-            config is used for a `TransformerEncoderBlock` in an encoder, and for a
-            `TransformerDecoderBlock` in a decoder.
-        positions: a positional encoding layer, which also scales the embeddings, such as
+        block: a block of either class, which is copied for each layer. Defaults to the paper's
+            post-norm block. A stack of pre-norm blocks ends with one more norm.
+        positions: a positional encoding layer, such as
             `LearnedPositionalEncoding(max_length, input_scale=width**0.5)`. Defaults to sinusoids
-            with that scale. `keras.layers.Identity()` adds nothing; use it if the attention of the
-            blocks has positions.
-        embedding: a `keras.layers.Embedding` that another layer of the same model class shares, as
-            in `Transformer` (Keras cannot load a functional model whose layers share an embedding).
-            Defaults to a new one.
+            with that scale. If the attention has positions, `keras.layers.Identity()`.
+        embedding: an embedding layer, which layers of a subclassed model may share. Defaults to a
+            new one.
         seed: int, for the dropouts.
     Call arguments:
         ids: integers `(B, T)`; id 0 is padding, which is hidden in attention.
         training: whether dropout is active.
     Returns:
         `(B, T, D)`, with the mask of the ids.
-    Raises:
-        ValueError: a size is not a positive int; heads do not divide `width`; `num_heads`,
-            `hidden_dim` or `dropout` other than the block's.
     Example:
         >>> block = TransformerEncoderBlock(num_heads=2, hidden_dim=16, norm_first=True)
         >>> encoder = TransformerEncoder(vocabulary_size=11, num_layers=3, width=8, block=block)
@@ -218,14 +201,11 @@ class TransformerDecoder(_Stack):
     Args: those of `TransformerEncoder`.
     Call arguments:
         ids: integers `(B, T)`, the target so far; id 0 is padding.
-        memory: float `(B, S, Dm)`, the encoder's output; in every call or in none. If the first
-            call has no memory, the blocks are built without cross-attention.
-        memory_mask: bool `(B, S)`, True = real token. Keras passes the implicit mask of `memory`
-            here.
+        memory: float `(B, S, Dm)`, the encoder's output; in every call or in none.
+        memory_mask: bool `(B, S)`, True = real token; the implicit mask of `memory`.
         training: whether dropout is active.
     Returns:
         `(B, T, D)`, with the mask of the ids.
-    Raises: as `TransformerEncoder`.
     Example:
         >>> sizes = {"num_layers": 1, "width": 8, "num_heads": 2, "hidden_dim": 16}
         >>> decoder = TransformerDecoder(vocabulary_size=11, **sizes)
@@ -257,10 +237,8 @@ class TransformerDecoder(_Stack):
     def new_caches(
         self, memory: Any, memory_mask: Any, max_length: int, batch_size: Any = None
     ) -> list[dict[str, Any]]:
-        """The caches of `step`, one per block: those of `TransformerDecoderBlock.new_cache`, with
-        keys and values as a `Past` of `max_length` positions, no more than the learned ones.
-
-        The memory is `(B, S, Dm)` and its mask `(B, S)`; without a memory, `batch_size` is B.
+        """The caches of `step`, one per block, as of `TransformerDecoderBlock.new_cache`, with keys
+        and values as a `Past` of `max_length` positions; without a memory, `batch_size` is B.
         """
         if self.max_length is not None and max_length > self.max_length:
             expected = f"be at most {self.max_length}, the number of positions"
@@ -277,20 +255,9 @@ class TransformerDecoder(_Stack):
         position: Any,
         caches: list[dict[str, Any]],
         memory_mask: Any = None,
-        return_attention_scores: bool = False,
-    ) -> tuple[Any, ...]:
-        """The call for one position, with cached keys and values of earlier positions.
-
-        Args:
-            ids: integers `(B, T)`, the target up to `position` and anything after it; no longer
-                than the caches.
-            position: scalar integer.
-            caches: from `new_caches` or the previous step; a `Past` may have only the positions up
-                to `position`.
-            memory_mask: bool `(B, S)`, or None.
-            return_attention_scores: whether to return the last block's weights over the memory too.
-        Returns:
-            `(B, 1, D)`, and the caches; on request also the weights `(B, H, 1, S)`.
+    ) -> tuple[Any, list[dict[str, Any]]]:
+        """The call for one position: `(B, 1, D)`, and the caches, in which a `Past` may have only
+        the positions up to `position`.
         """
         position = ops.cast(position, "int32")
         caches = [_with_tensors(cache) for cache in caches]
@@ -309,13 +276,10 @@ class TransformerDecoder(_Stack):
         # (B, 1, D)
         x = self.embed(ops.take(ids, here, axis=1), training=False, start_index=position)
         x = zero_nonfinite_padding(x, ops.take(real, here, axis=1))
-        weights = list[Tensor]()
         for i, block in enumerate(self.blocks):
-            returns_weights = return_attention_scores and i == len(self.blocks) - 1
-            options = {"return_attention_scores": True} if returns_weights else {}
-            x, cache, *weights = block.step(x, position, caches[i], bias, memory_bias, **options)
+            x, cache = block.step(x, position, caches[i], bias, memory_bias)
             caches[i] = _with_past(cache)
-        return (self.finish(x), caches, *weights)
+        return self.finish(x), caches
 
     def compute_output_shape(self, ids_shape: Shape, memory_shape: Shape | None = None) -> Shape:
         return (*ids_shape, self.width)

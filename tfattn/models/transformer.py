@@ -10,7 +10,7 @@ from tfattn._types import Shape
 from tfattn.layers.configs import LayerTemplate, checked_layer
 from tfattn.layers.tokens import padding_mask
 from tfattn.layers.transformer.block import TransformerBlock
-from tfattn.models.base import TokenModel, initial_coverage
+from tfattn.models.base import TokenModel
 from tfattn.models.stacks import TransformerDecoder, TransformerEncoder, token_embedding
 
 
@@ -21,17 +21,15 @@ class Transformer(TokenModel):
         model.compile(optimizer, MaskedCrossentropy())
         model.fit(batches)                                  # of ((source, target_in), target_out)
 
-    Padding (id 0) is masked in every attention. Target position t sees the target up to t.
-    `target_in` begins with the begin token, and `target_out` is the same sentence shifted by one
-    token: it ends with the end token. See `tfattn.data.translation_batches`.
+    Padding (id 0) is masked everywhere. `target_in` begins with the begin token, and `target_out`
+    is the same sentence shifted by one token. See `tfattn.data.translation_batches`.
 
     Args:
         source_vocabulary_size: positive int, number of source ids, padding included.
         target_vocabulary_size: positive int, the same for the target. Defaults to the source's.
         num_layers: positive int, blocks of the encoder, and of the decoder.
         width, num_heads, hidden_dim, dropout, seed: see `TransformerEncoder`.
-        block: see `TransformerEncoder`; the decoder's blocks have the same config.
-        positions: see `TransformerEncoder`; encoder and decoder use copies.
+        block, positions: see `TransformerEncoder`; encoder and decoder use copies.
         share_embeddings: whether one matrix serves both embeddings and the output projection, as in
             the paper. Source and target must then share one vocabulary.
     Call arguments:
@@ -39,25 +37,19 @@ class Transformer(TokenModel):
         training: whether dropout is active.
     Returns:
         Scores before softmax (logits) over the target vocabulary, `(B, T, target_vocabulary_size)`.
-    Raises:
-        ValueError: as `TransformerEncoder`; shared embeddings with vocabularies of two sizes.
     Example:
         >>> model = Transformer(11, 13, num_layers=1, width=8, num_heads=2, hidden_dim=16)
         >>> source = np.array([[3, 5, 0]])
         >>> tuple(model((source, np.array([[2, 4]]))).shape)
         (1, 2, 13)
-
-        Decoding with beams, from ids to ids; `tfattn.translate` does it from text to text:
-
         >>> state = model.encode(source, max_length=6)
         >>> search = tfattn.BeamSearch(num_beams=4)
         >>> found = search(model.step, state, batch_size=1, max_length=6)
         >>> tuple(found.tokens.shape)
         (1, 1, 6)
 
-    Source: Vaswani et al. 2017, arXiv:1706.03762. Embeddings are normal with standard deviation
-    1/√width. Differs from it in two things: the attention's linear maps have biases; and the output
-    projection has its own weights, unless `share_embeddings` is True.
+    Source: Vaswani et al. 2017, arXiv:1706.03762. Differs from it in the biases of the attention's
+    linear maps, and in an output projection of its own, unless `share_embeddings` is True.
     """
 
     encoder: TransformerEncoder
@@ -141,29 +133,19 @@ class Transformer(TokenModel):
         """The maximum length of a target; None if there is no limit."""
         return self.decoder.max_length
 
-    def encode(
-        self, source: Any, max_length: int | None = None, coverage: bool = False
-    ) -> dict[str, Any]:
+    def encode(self, source: Any, max_length: int | None = None) -> dict[str, Any]:
         """The initial state of `step` for source sentences.
 
         Args:
             source: integers `(B, S)`.
             max_length: positive int L, maximum number of positions. The state then has caches for
-                the keys and values of the target, and `step` computes each position once. Without
-                `max_length`, every `step` computes all positions again.
-            coverage: whether to keep the attention to each source token, for
-                `tfattn.rules.CoveragePenalty`. `state["coverage"]` is then float32 `(B, S)`: the
-                attention weights of the last block, a mean over its heads, summed over the steps;
-                1 for padding. Needs `max_length`.
+                keys and values, each a `tfattn.decoding.Past`, and `step` computes each position
+                once. Without `max_length`, every `step` computes all positions again.
         Returns:
-            dict of tensors with the batch as first axis. With `max_length`, the target's keys and
-            values are each a `tfattn.decoding.Past`, and `step` returns all other tensors but
-            `coverage` as the very same objects.
-        Raises:
-            ValueError: `max_length` is not a positive int, exceeds the learned positions, or is
-                missing with `coverage`.
+            dict of tensors with the batch as first axis. `step` returns those that are no `Past` as
+            the very same objects.
         """
-        if _checks.boolean("Transformer", "coverage", coverage) or max_length is not None:
+        if max_length is not None:
             _checks.positive_int("Transformer", "max_length", max_length)
         self.build_for_any()
         source = self._given_ids("source", source, "(B, S)")
@@ -172,8 +154,7 @@ class Transformer(TokenModel):
         if max_length is None:
             return {"memory": memory, "memory_mask": mask}
         caches = self.decoder.new_caches(memory, mask, max_length)
-        state = {"caches": caches, "memory_mask": mask}
-        return {**state, "coverage": initial_coverage(mask)} if coverage else state
+        return {"caches": caches, "memory_mask": mask}
 
     def step(self, tokens: Any, position: Any, state: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         """Logits of the token after `position`: the step function of `tfattn.decoding`.
@@ -184,26 +165,14 @@ class Transformer(TokenModel):
             state: from `encode` or the previous step.
         Returns:
             logits `(B, V)`, and the state.
-        Raises:
-            ValueError: `tokens` is longer than the `max_length` of `encode`.
         """
         if "caches" not in state:
             x = self.decoder(
                 tokens, state["memory"], memory_mask=state["memory_mask"], training=False
             )
             return self.logits(ops.take(x, position, axis=1)), state
-        x, caches, *weights = self.decoder.step(
-            tokens,
-            position,
-            state["caches"],
-            state["memory_mask"],
-            return_attention_scores="coverage" in state,
-        )
-        state = {**state, "caches": caches}
-        if weights:
-            attention = ops.mean(ops.cast(weights[0], "float32"), axis=1)[:, 0]  # (B, S)
-            state["coverage"] = state["coverage"] + attention
-        return self.logits(x[:, 0]), state
+        x, caches = self.decoder.step(tokens, position, state["caches"], state["memory_mask"])
+        return self.logits(x[:, 0]), {**state, "caches": caches}
 
     def compute_output_shape(self, input_shape: tuple[Shape, Shape]) -> Shape:
         return (*input_shape[1], self.target_vocabulary_size)

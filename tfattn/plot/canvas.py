@@ -63,10 +63,9 @@ def ticks(
     inches: float,
     shown: bool,
     size: float = SMALL,
-    places: np.ndarray | None = None,
     rotated: bool | None = None,
 ) -> None:
-    """Words along an axis, at `places` or 0 … N − 1; whole numbers if there are neither.
+    """Words along an axis, or whole numbers if there are none.
 
     Some words are left out if they are too many for these inches. `shown` is False where a neighbor
     has the labels. Words of more than two letters along the x axis are rotated by default.
@@ -77,10 +76,10 @@ def ticks(
             rotated = longest(labels) > 2
         rotation = {"rotation": 60, "ha": "right", "rotation_mode": "anchor"}
         rotation = rotation if rotated and axis.axis_name == "x" else {}
-        places = np.arange(len(labels)) if places is None else places
+        places = range(0, len(labels), step)
         # Words with dollar signs are not formulas.
-        axis.set_ticks(places[::step], labels[::step], parse_math=False, **rotation)
-    elif places is None:
+        axis.set_ticks(places, labels[::step], parse_math=False, **rotation)
+    else:
         whole_numbers(axis)
     axis.set_tick_params(labelsize=size, length=2, labelleft=shown, labelbottom=shown)
 
@@ -107,12 +106,6 @@ def labels(
     if len(found) != count:
         _checks.fail(who, argument, f"hold one label per {item}, {count}", found)
     return found
-
-
-def check_title(who: str, title: Any) -> None:
-    """Raises unless a title is a string, or None."""
-    if title is not None:
-        _checks.string(who, "title", title)
 
 
 def numbers(

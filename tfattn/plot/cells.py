@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from tfattn import _checks, _optional
+from tfattn import _optional
 from tfattn.plot import canvas
 
-Cells = Any  # matplotlib's image, or its mesh for cells with values
+Cells = Any  # matplotlib's image
 
 SEQUENTIAL, DIVERGING = "magma_r", "RdBu_r"
 FEW = 200  # maximum number of cells along a side that are drawn with sharp edges
@@ -32,40 +32,18 @@ def draw(
     panel: np.ndarray,
     limits: tuple[float, float],
     color_map: str,
-    row_values: np.ndarray | None = None,
-    column_values: np.ndarray | None = None,
 ) -> Cells:
-    """Draws a matrix as cells: row 0 on top, or by `row_values`. Non-finite cells are gray.
-
-    Cells with values reach half way to their neighbors.
-    """
+    """Draws a matrix as cells, row 0 on top. Non-finite cells are gray."""
     known = _optional.find("matplotlib", "plot", who).colormaps
-    if color_map not in known:
-        _checks.fail(who, "color_map", "be the name of a matplotlib color map", color_map)
-    lowest, highest = limits
-    options = {"cmap": known[color_map].with_extremes(bad="0.8"), "vmin": lowest, "vmax": highest}
-    panel = np.ma.masked_invalid(panel)
-    if row_values is None and column_values is None:
-        # With more cells than pixels, "nearest" would skip cells and show false stripes.
-        smooth = "nearest" if max(panel.shape) <= FEW else "auto"
-        return axes.imshow(panel, aspect="auto", interpolation=smooth, **options)
-    rows, columns = (
-        np.arange(size, dtype="float64") if values is None else values
-        for size, values in zip(panel.shape, (row_values, column_values), strict=True)
+    # With more cells than pixels, "nearest" would skip cells and show false stripes.
+    return axes.imshow(
+        np.ma.masked_invalid(panel),
+        aspect="auto",
+        interpolation="nearest" if max(panel.shape) <= FEW else "auto",
+        cmap=known[color_map].with_extremes(bad="0.8"),
+        vmin=limits[0],
+        vmax=limits[1],
     )
-    axes.set_facecolor("0.8")  # a mesh does not draw masked cells
-    mesh = axes.pcolormesh(_edges(columns), _edges(rows), panel, rasterized=True, **options)
-    if row_values is None:
-        axes.invert_yaxis()
-    return mesh
-
-
-def _edges(centers: np.ndarray) -> np.ndarray:
-    """The N + 1 edges of N cells, half way between their centers."""
-    if len(centers) == 1:
-        return centers[0] + np.array([-0.5, 0.5])
-    middles = (centers[1:] + centers[:-1]) / 2
-    return np.concatenate([[2 * centers[0] - middles[0]], middles, [2 * centers[-1] - middles[-1]]])
 
 
 def bar(

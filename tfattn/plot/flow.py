@@ -42,13 +42,9 @@ def flow(
     """
     weights = canvas.numbers(WHO, "weights", weights, (2,), "(T, S)")
     rows, columns = weights.shape
-    for argument, labels in (("row_labels", row_labels), ("column_labels", column_labels)):
-        if labels is None:
-            _checks.fail(WHO, argument, "be a sequence of labels", labels)
     row_labels = canvas.labels(WHO, "row_labels", row_labels, rows, "row")
     column_labels = canvas.labels(WHO, "column_labels", column_labels, columns, "column")
     _checks.non_negative_number(WHO, "threshold", threshold)
-    canvas.check_title(WHO, title)
     words = canvas.LETTER * 1.25 * (canvas.longest(row_labels) + canvas.longest(column_labels))
     height = 0.22 * max(rows, columns) + (0.8 if title else 0.5)
     width = max(2.6 + words, canvas.LETTER * 1.25 * canvas.letters(title or ""))

@@ -41,7 +41,6 @@ def head_grid(
         >>> [axes.get_title() for axes in figure.axes[:2]]
         ['head 0', 'head 1']
     """
-    canvas.check_title(WHO, title)
     layers = _layers(weights)
     rows, columns = next(iter(layers.values())).shape[1:]
     row_labels = canvas.labels(WHO, "row_labels", row_labels, rows, "row")

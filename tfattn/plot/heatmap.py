@@ -1,7 +1,6 @@
 """Heatmaps of attention weights."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -24,8 +23,6 @@ def heatmaps(
     columns: int = 4,
     number_format: str | None = None,
     color_map: str | None = None,
-    row_values: ArrayLike | None = None,
-    column_values: ArrayLike | None = None,
     center: float | None = None,
     ax: canvas.Axes | None = None,
 ) -> canvas.Figure:
@@ -45,15 +42,13 @@ def heatmaps(
         number_format: format such as ".2f" of a number in each cell. Defaults to None: no numbers.
         color_map: name of a matplotlib color map. Defaults to "magma_r", which is readable in gray,
             or "RdBu_r" with a `center`, which is not.
-        row_values, column_values: `(T,)` and `(S,)`, increasing numbers, such as the x of queries
-            and keys. Each cell is then drawn at its number, and rows go upwards.
         center: number in the middle of the color scale, such as 0.0 for numbers of both signs.
         ax: matplotlib axes to draw one heatmap into. Defaults to those of a new figure.
     Returns:
         `matplotlib.figure.Figure`; `figure.savefig(path)` writes it to a file.
     Raises:
         ValueError: `matrices` has another rank or no cells; the number of labels or titles is
-            wrong; values do not increase; `ax` is given with more than one heatmap.
+            wrong; `ax` is given with more than one heatmap.
     Example:
         >>> figure = tfattn.plot.heatmaps(np.eye(3), column_labels=["a", "small", "cat"])
         >>> [label.get_text() for label in figure.axes[0].get_xticklabels()]
@@ -62,13 +57,6 @@ def heatmaps(
         7
     """
     _checks.positive_int(WHO, "columns", columns)
-    _check_format(number_format)
-    for argument, words in (("x_label", x_label), ("y_label", y_label), ("bar_label", bar_label)):
-        _checks.string(WHO, argument, words)
-    if color_map is not None:
-        _checks.string(WHO, "color_map", color_map)
-    if center is not None:
-        _checks.finite_number(WHO, "center", center)
     matrices = canvas.numbers(
         WHO, "matrices", matrices, (2, 3, 4), "(T, S), (H, T, S) or (R, C, T, S)"
     )
@@ -77,10 +65,8 @@ def heatmaps(
     columns = matrices.shape[1] if matrices.ndim == 4 else min(columns, count)
     row_labels = canvas.labels(WHO, "row_labels", row_labels, num_rows, "row")
     column_labels = canvas.labels(WHO, "column_labels", column_labels, num_columns, "column")
-    titles = None if titles is None else _flat(titles)
+    titles = None if titles is None else np.ravel(titles).tolist()  # also of lists by rows
     titles = canvas.labels(WHO, "titles", titles, count, "heatmap")
-    row_values = _increasing("row_values", row_values, num_rows, "row")
-    column_values = _increasing("column_values", column_values, num_columns, "column")
     if ax is not None and count > 1:
         _checks.fail(WHO, "ax", "be None for more than one heatmap", ax)
     written = [_written(n, number_format) for n in panels.flat] if number_format else []
@@ -103,17 +89,14 @@ def heatmaps(
     color_map = color_map or (cells.SEQUENTIAL if center is None else cells.DIVERGING)
     limits = cells.scale(panels, center)
     for number, (axes, panel) in enumerate(zip(grid, panels, strict=True)):
-        drawn = cells.draw(WHO, axes, panel, limits, color_map, row_values, column_values)
+        drawn = cells.draw(WHO, axes, panel, limits, color_map)
         axes.set_title(titles[number] if titles else "", fontsize=canvas.MEDIUM)
-        left = number % columns == 0
-        canvas.ticks(axes.yaxis, row_labels, height, shown=left, places=row_values)
+        canvas.ticks(axes.yaxis, row_labels, height, shown=number % columns == 0)
         # The last row may be incomplete: the lowest heatmap of each column has the labels.
         below = number + columns >= count
-        canvas.ticks(
-            axes.xaxis, column_labels, width, shown=below, places=column_values, rotated=rotated
-        )
+        canvas.ticks(axes.xaxis, column_labels, width, shown=below, rotated=rotated)
         if number_format:
-            _write_numbers(drawn, panel, number_format, row_values, column_values)
+            _write_numbers(drawn, panel, number_format)
     if count == 1:
         grid[0].set_xlabel(x_label, fontsize=canvas.MEDIUM)
         grid[0].set_ylabel(y_label, fontsize=canvas.MEDIUM)
@@ -122,17 +105,6 @@ def heatmaps(
         figure.supylabel(y_label, fontsize=canvas.MEDIUM)
     bar = cells.bar(figure, drawn, grid, bar_label)
     return canvas.finished(*([figure] if ax is None else [ax, bar]))
-
-
-def _flat(titles: ArrayLike) -> list[str]:
-    """Titles in the order of the heatmaps, also from nested lists by rows."""
-    try:
-        flat = np.ravel(titles).tolist()
-    except ValueError:
-        flat = [None]
-    if not all(isinstance(title, str) for title in flat):
-        _checks.fail(WHO, "titles", "hold one string per heatmap", titles)
-    return flat
 
 
 def _panel_size(
@@ -145,46 +117,18 @@ def _panel_size(
     """Width and height of a heatmap in inches, with room for its numbers and title."""
     *_, tall, wide = shape
     largest = max(tall, wide)
-    cell = min(3.0 / largest, 0.6)
-    if labeled:
-        # Minimum size for words along an axis; with many heatmaps side by side, some words are left
-        # out instead.
-        cell = max(cell, min(0.19, WIDEST / columns / largest))
+    # A minimum for words along an axis; with many heatmaps side by side, some are left out instead.
+    cell = max(min(3.0 / largest, 0.6), 0.19 if labeled else 0.0)
     cell = min(cell, WIDEST / columns / largest)
     if written:
         cell = max(cell, canvas.LETTER * canvas.longest(written) + 0.08)
-    height, width = (
-        max(cell * cells, 0.5) for cells in (tall, wide)
-    )  # square, with a minimum size
+    height, width = (max(cell * cells, 0.5) for cells in (tall, wide))  # square
     return max(width + 0.15, 0.08 * canvas.longest(titles)), height
 
 
 def _room(labels: list[str]) -> float:
     """Inches next to a heatmap for its labels."""
     return 0.35 + canvas.LETTER * canvas.longest(labels or ["00"])
-
-
-def _increasing(argument: str, value: ArrayLike | None, count: int, item: str) -> np.ndarray | None:
-    """`value` as `count` numbers that do not decrease, and are not all equal."""
-    if value is None:
-        return None
-    vector = canvas.numbers(WHO, argument, value, (1,), "(N,)")
-    if len(vector) != count:
-        _checks.fail(WHO, argument, f"hold one number per {item}, {count}", vector.shape)
-    if not np.all(np.diff(vector) >= 0) or (count > 1 and vector[0] == vector[-1]):
-        _checks.fail(WHO, argument, "increase", value)
-    return vector
-
-
-def _check_format(number_format: Any) -> None:
-    """Raises unless `number_format` is a valid format, or None."""
-    try:
-        valid = number_format is None or isinstance(_written(0.5, number_format), str)
-    except (TypeError, ValueError):
-        valid = False
-    if not valid:
-        expected = 'be a format of numbers, such as ".2f", or None'
-        _checks.fail(WHO, "number_format", expected, number_format)
 
 
 def _written(number: float, number_format: str) -> str:
@@ -195,19 +139,13 @@ def _written(number: float, number_format: str) -> str:
     return words.replace("-", "\N{MINUS SIGN}")
 
 
-def _write_numbers(
-    drawn: cells.Cells,
-    panel: np.ndarray,
-    number_format: str,
-    row_values: np.ndarray | None,
-    column_values: np.ndarray | None,
-) -> None:
+def _write_numbers(drawn: cells.Cells, panel: np.ndarray, number_format: str) -> None:
     for (row, column), number in np.ndenumerate(panel):
         # Perceived brightness, for readable text on any color map.
         brightness = np.dot(drawn.cmap(drawn.norm(number))[:3], (0.299, 0.587, 0.114))
         drawn.axes.text(
-            column if column_values is None else column_values[column],
-            row if row_values is None else row_values[row],
+            column,
+            row,
             _written(number, number_format),
             ha="center",
             va="center",

@@ -41,9 +41,6 @@ def loss_curve(
         ['training', 'validation']
     """
     curves = _curves(history)
-    for argument, words in (("x_label", x_label), ("y_label", y_label)):
-        _checks.string(WHO, argument, words)
-    canvas.check_title(WHO, title)
     axes = canvas.axes_of(WHO, ax, 6.4, 4.0)
     for name, losses in curves.items():
         marker = "o" if len(losses) == 1 else None  # a line does not show a single point

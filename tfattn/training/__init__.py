@@ -4,10 +4,9 @@ from tfattn.training.averaging import AveragedWeights
 from tfattn.training.backup import Backup
 from tfattn.training.best_weights import BestWeights
 from tfattn.training.bleu import ValidationBleu, corpus_bleu
-from tfattn.training.first_process import FirstProcess
 from tfattn.training.layouts import transformer_layout
 from tfattn.training.losses import MaskedCrossentropy
-from tfattn.training.metrics import MaskedAccuracy, TokenLoss
+from tfattn.training.metrics import MaskedAccuracy
 from tfattn.training.schedules import Cooldown, InverseSquareRootSchedule, TransformerSchedule
 
 __all__ = [
@@ -15,11 +14,9 @@ __all__ = [
     "Backup",
     "BestWeights",
     "Cooldown",
-    "FirstProcess",
     "InverseSquareRootSchedule",
     "MaskedAccuracy",
     "MaskedCrossentropy",
-    "TokenLoss",
     "TransformerSchedule",
     "ValidationBleu",
     "corpus_bleu",

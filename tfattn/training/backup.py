@@ -12,12 +12,12 @@ from typing import Any
 import filelock
 import keras
 import numpy as np
+from keras import ops
 
 from tfattn import _checks
 from tfattn._files import replacing
-from tfattn.training import processes
 
-# Errors raised by reading a damaged file, a file of another format, or one of a missing class.
+# What a damaged file, one of another format, or one of a missing class leads to.
 UNREADABLE = (
     *(OSError, EOFError, KeyError, TypeError, ValueError, NotImplementedError),
     *(zipfile.BadZipFile, zlib.error),
@@ -25,10 +25,7 @@ UNREADABLE = (
 
 
 def lock(filepath: str | os.PathLike[str]) -> filelock.BaseFileLock:
-    """Locks the file by a file next to it, until this process ends or has released each lock.
-
-    Raises `filelock.Timeout` if another process has locked it.
-    """
+    """Locks the file by one next to it until the process ends; raises `filelock.Timeout`."""
     # A singleton per process, so that an interrupted `fit` does not block later calls.
     options: dict[str, Any] = {"thread_local": False, "is_singleton": True}
     found = filelock.FileLock(f"{os.path.realpath(filepath)}.lock", timeout=0, **options)
@@ -42,6 +39,25 @@ def inner_optimizer(model: keras.Model) -> keras.optimizers.Optimizer:
     return getattr(model.optimizer, "inner_optimizer", model.optimizer)
 
 
+def job() -> tuple[int, int]:
+    """The number of this process and the size of its job, which Keras supports on JAX only."""
+    if keras.backend.backend() != "jax" or keras.distribution.distribution() is None:
+        return 0, 1
+    import jax
+
+    return jax.process_index(), jax.process_count()
+
+
+def to_numpy(variable: keras.Variable) -> np.ndarray:
+    """The full value of a variable that may be sharded. Every process must call this."""
+    value = ops.convert_to_tensor(variable)
+    if job()[1] > 1 and not value.is_fully_addressable:
+        from jax.experimental import multihost_utils
+
+        return np.asarray(multihost_utils.process_allgather(value, tiled=True))
+    return ops.convert_to_numpy(variable)
+
+
 class NotFiniteError(ValueError):
     """The training loss is NaN or infinite."""
 
@@ -51,13 +67,8 @@ class Backup(keras.callbacks.Callback):
 
         backup, counter = Backup("run.backup"), data.EpochCounter()
         batches = data.token_batches(..., shuffle_seed=0, epoch_counter=counter)
-        model.fit(
-            batches,
-            initial_epoch=backup.epoch,
-            epochs=40,
-            shuffle=False,
-            callbacks=[counter, ..., backup],
-        )
+        options = {"initial_epoch": backup.epoch, "epochs": 40, "shuffle": False}
+        model.fit(batches, callbacks=[counter, ..., backup], **options)
 
     To resume, run the same program again. A run that was killed, even while it wrote a backup,
     repeats the unfinished epoch and ends with the same weights as an uninterrupted run, if the data
@@ -65,37 +76,18 @@ class Backup(keras.callbacks.Callback):
     To continue a completed run, increase `epochs`. To start again, delete the file.
 
     The file contains the weights, the state of the optimizer with its averaged weights, the seeds
-    of dropout, and the logs of every epoch, so that `fit` returns the full history. The file is
-    replaced atomically. A lock, a file with the ending ".lock", keeps other processes from training
-    with the same file until `fit` ends or, after an interruption, the process. Pass this callback
-    last, so that the logs are complete and the best weights of the epoch are on disk. The state of
-    other callbacks is not saved: pass `best=backup.best("val_loss", min)` to `BestWeights`; the
-    patience of `EarlyStopping` starts again. If the loss becomes NaN or infinite, `fit` ends at
-    that batch, and the file keeps the previous epoch. With the torch backend, torch's own random
-    generator is not saved either; give dropout layers a seed there.
-
-    If the learning rate is a number, it is part of the optimizer's state: the number in the file
-    replaces that of the program. A schedule is taken from the program. Before the end of the first
-    epoch there is no file: a model that was interrupted then, for example in a notebook, continues
-    from its current weights.
+    of dropout (but not the generator of torch), and the logs of every epoch, so that `fit` returns
+    the full history. It is replaced atomically. A lock, a file with the ending ".lock", keeps other
+    processes from training with it until `fit` ends or, after an interruption, the process. Pass
+    this callback last, so that the logs are complete and the best weights of the epoch are on disk.
+    The state of other callbacks is not saved: pass `best=backup.best("val_loss", min)` to
+    `BestWeights`. A learning rate that is a number is restored from the file, a schedule is taken
+    from the program. If the loss becomes NaN or infinite, `fit` ends at that batch, and the file
+    keeps the previous epoch.
 
     Under a `keras.distribution` of several processes each makes a `Backup`, once the distribution
-    is set. The first process writes and reads the file, and sends its arrays to the others, which
-    need no access to the disk. If that fails, as on a full disk, all processes raise a
-    RuntimeError. The number of processes may differ when the run is resumed.
-
-    If a pass over the data takes too long for one epoch, split it. Here an epoch is n batches, on
-    any backend, and a resumed run skips the batches of completed epochs:
-
-        def rest():
-            passes = itertools.chain.from_iterable(itertools.repeat(batches))
-            yield from itertools.islice(passes, backup.epoch * n, None)
-
-        model.fit(rest(), steps_per_epoch=n, initial_epoch=backup.epoch, ..., callbacks=[backup])
-
-    The callbacks then contain no `EpochCounter`: the dataset counts its passes, which differ
-    from the epochs of `fit`. With a `tf.data.Dataset`, `batches.repeat().skip(backup.epoch * n)`
-    does the same.
+    is set. The first process writes the file, and all read it: they need a common disk. Their
+    number may differ when the run is resumed.
 
     Args:
         filepath: path of the file, read if it exists.
@@ -104,61 +96,55 @@ class Backup(keras.callbacks.Callback):
         history: dict from name to the values of those epochs, as in `keras.callbacks.History`.
     Raises:
         ValueError: the file is damaged, or was written with another class of optimizer or other
-            shapes; in `fit`, another process trains with the file, another run has written to it,
+            shapes; in `fit`, another process trains with the file or has written to it,
             `initial_epoch` is not `epoch`, the loss is NaN or infinite, or on TensorFlow the model
             is not built (elsewhere `fit` builds it).
     Example:
         >>> import os, tempfile
-        >>> path = os.path.join(tempfile.mkdtemp(), "run.backup")
-        >>> def run(epochs):
+        >>> path, x = os.path.join(tempfile.mkdtemp(), "run.backup"), np.ones((3, 1))
+        >>> for epochs in (2, 5):
         ...     model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
         ...     model.compile("sgd", "mse")
         ...     backup = Backup(path)
-        ...     print("from epoch", backup.epoch)
-        ...     x, options = np.ones((3, 1)), {"verbose": 0, "shuffle": False}
-        ...     options.update(initial_epoch=backup.epoch, epochs=epochs, callbacks=[backup])
-        ...     return len(model.fit(x, x, **options).history["loss"])
-        >>> run(epochs=2)
-        from epoch 0
-        2
-        >>> run(epochs=5)
-        from epoch 2
-        5
+        ...     options = {"initial_epoch": backup.epoch, "epochs": epochs, "verbose": 0}
+        ...     print(backup.epoch, len(model.fit(x, x, callbacks=[backup], **options).epoch))
+        0 2
+        2 5
 
-    Differs from `keras.callbacks.BackupAndRestore`, which does not save the seeds of dropout, can
-    be damaged by a kill while it writes, and resumes the middle of an epoch with the epoch's first
-    batch.
+    Differs from `keras.callbacks.BackupAndRestore`, which does not save the seeds of dropout, and
+    can be damaged by a kill while it writes.
     """
 
     def __init__(self, filepath: str | os.PathLike[str]):
         super().__init__()
         self.filepath = pathlib.Path(_checks.path("Backup", "filepath", filepath))
-        self.epoch, self.history = 0, {}
         self._lock: filelock.BaseFileLock | None = None
-        logs = processes.on_primary("Backup", lambda: self._read()[0])
-        if logs:
-            self.epoch, self.history = logs["epoch"], logs["history"]
+        logs, _ = self._read()
+        self.epoch, self.history = logs["epoch"], logs["history"]
+        if job()[1] > 1:
+            from jax.experimental import multihost_utils
+
+            message = f"Backup: not all processes read the same file {filepath}"
+            multihost_utils.assert_equal(self.epoch, message)
 
     def best(self, name: str, better: Callable[..., Any] = max) -> float | None:
         """The best value so far of the log `name`, or None; `better` is `max` or `min`."""
         # `max` and `min` may return a leading NaN.
-        values = [value for value in self.history.get(name, []) if value == value]
-        return better(values, default=None)
+        return better(
+            (value for value in self.history.get(name, []) if value == value), default=None
+        )
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         if not self.model.built:  # the first step would overwrite the restored weights
             expected = "be built before `fit`, by `build` or by a call"
             _checks.fail("Backup", "model", expected, self.model.name)
-        variables, arrays = self._variables(), {}
-
-        def read() -> bool:
+        if job()[0] == 0:
             self._lock_file()
-            arrays.update(self._arrays_of(variables))
-            return bool(arrays)
-
-        if processes.on_primary("Backup", read):
-            for name, variable in variables.items():
-                variable.assign(processes.array_of_first(arrays.get(name), variable))
+        variables = self._variables()
+        arrays = self._arrays_of(variables)
+        for name in arrays:
+            variables[name].assign(arrays[name])
+        if arrays:
             history = {name: list(values) for name, values in self.history.items()}
             self.model.history.history.update(history)
 
@@ -186,18 +172,17 @@ class Backup(keras.callbacks.Callback):
         history = {name: list(values) for name, values in self.history.items()}
         for name, value in (logs or {}).items():
             history.setdefault(name, []).append(np.asarray(value).tolist())
-        arrays = {}
+        arrays: dict[str, Any] = {}
         for name, variable in self._variables().items():
-            array = processes.to_numpy(variable)
+            array = to_numpy(variable)
             # NumPy can write bfloat16, but not read it.
             arrays[name] = array.astype("float32") if array.dtype.kind == "V" else array
-        content = {
-            "epoch": epoch + 1,
-            "history": history,
-            "optimizer": type(inner_optimizer(self.model)).__name__,
-        }
+        optimizer = type(inner_optimizer(self.model)).__name__
+        content = {"epoch": epoch + 1, "history": history, "optimizer": optimizer}
         arrays["logs"] = np.array(json.dumps(content))
-        processes.on_primary("Backup", lambda: self._write(arrays))
+        if job()[0] == 0:
+            with replacing(self.filepath) as unfinished, open(unfinished, "wb") as file:
+                np.savez(file, **arrays)
         # Last: after a full disk or an interruption, the file has the previous epoch.
         self.epoch, self.history = epoch + 1, history
 
@@ -221,43 +206,31 @@ class Backup(keras.callbacks.Callback):
             for i, variable in enumerate(variables)
         }
 
-    def _write(self, arrays: dict[str, Any]) -> None:
-        with replacing(self.filepath) as unfinished, open(unfinished, "wb") as file:
-            np.savez(file, **arrays)
-
     def _read(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        """The logs and arrays of the file; both are empty before the first epoch."""
-        if not self.epoch and not self.filepath.exists():
-            return {}, {}
+        """The logs and arrays of the file; without a file, of no epoch."""
+        if not self.filepath.exists():
+            return {"epoch": 0, "history": {}}, {}
         with open(self.filepath, "rb") as file:
             try:
                 arrays = dict(np.load(file, allow_pickle=False))
                 logs = json.loads(str(arrays.pop("logs")))
-                logs = {
-                    "epoch": int(logs["epoch"]),
-                    "history": dict(logs["history"]),
-                    "optimizer": logs["optimizer"],
-                }
+                kept = {name: logs[name] for name in ("epoch", "history", "optimizer")}
+                return {**kept, "epoch": int(kept["epoch"])}, arrays
             except (*UNREADABLE, RuntimeError) as error:
                 expected = f"be an intact file of `Backup`; delete it to start again ({error})"
                 _checks.fail("Backup", "filepath", expected, str(self.filepath))
-        return logs, arrays
 
     def _arrays_of(self, variables: dict[str, keras.Variable]) -> dict[str, np.ndarray]:
         """The arrays of the file, which must fit the variables."""
         logs, arrays = self._read()
-        if not logs:
-            return {}
         if logs["epoch"] != self.epoch:  # `fit` would assign these weights to another epoch
-            expected = (
-                f"still have {self.epoch} epochs; another run has written to it: start this run "
-                "again"
-            )
+            expected = f"still have {self.epoch} epochs; another run has changed it: start again"
             _checks.fail("Backup", "filepath", expected, f"{logs['epoch']} epochs")
         shapes = {name: tuple(variable.shape) for name, variable in variables.items()}
         found = {name: array.shape for name, array in arrays.items()}
         # Adam's second moments and Adamax's norms have the same shapes.
-        if shapes != found or logs["optimizer"] != type(inner_optimizer(self.model)).__name__:
+        optimizer = type(inner_optimizer(self.model)).__name__
+        if arrays and (shapes != found or logs["optimizer"] != optimizer):
             expected = "belong to this model and optimizer; delete it to start again"
             _checks.fail("Backup", "filepath", expected, str(self.filepath))
         return arrays

@@ -1,8 +1,6 @@
 """Saves the weights of the best epoch, atomically."""
 
-import hashlib
 import io
-import numbers
 import os
 import pathlib
 from collections.abc import Callable
@@ -12,8 +10,7 @@ import keras
 
 from tfattn import _checks
 from tfattn._files import replacing
-
-_MARK = b"\nsha256 "  # followed by the checksum in bytes
+from tfattn.training.backup import job
 
 
 class BestWeights(keras.callbacks.Callback):
@@ -24,28 +21,24 @@ class BestWeights(keras.callbacks.Callback):
         model.fit(..., initial_epoch=backup.epoch, callbacks=[keep, backup])
         model.load_weights("best.weights.h5")
 
-    If the process is killed while it writes, the file keeps the previous best weights. The file
-    ends with a checksum; a resumed run refuses a damaged file. Inside `AveragedWeights` the
-    callback saves the average.
+    Inside `AveragedWeights` the callback saves the average. Of several processes, the first saves;
+    each must hold the weights whole (`DataParallel`).
 
     Args:
         filepath: path of the file; must end with ".weights.h5".
         monitor: name of the log to compare. Defaults to "val_loss".
         better: `min` or `max`. Defaults to `min`.
-        best: the best value before the run was resumed, as `Backup.best` gives it. Defaults to
-            None, for a new run.
+        best: the best value before the run was resumed, by `Backup.best`. Defaults to None.
     Attributes:
         best: float, the best value so far; None before the first epoch.
     Raises:
-        ValueError: `filepath` has another ending, or with `best` names a damaged file; `better` is
-            neither `min` nor `max`; in `fit`, the logs have no `monitor`.
+        ValueError: `filepath` has another ending; in `fit`, the logs have no `monitor`.
     Example:
         >>> import os, tempfile
         >>> path = os.path.join(tempfile.mkdtemp(), "best.weights.h5")
         >>> model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
         >>> model.compile("sgd", "mse")
-        >>> keep = tfattn.training.BestWeights(path, monitor="loss")
-        >>> x = np.ones((3, 1))
+        >>> keep, x = BestWeights(path, monitor="loss"), np.ones((3, 1))
         >>> history = model.fit(x, x, epochs=4, callbacks=[keep], verbose=0).history
         >>> keep.best == min(history["loss"]), os.path.exists(path)
         (True, True)
@@ -65,16 +58,7 @@ class BestWeights(keras.callbacks.Callback):
         self.filepath = pathlib.Path(_checks.path("BestWeights", "filepath", filepath))
         if not self.filepath.name.endswith(".weights.h5"):
             _checks.fail("BestWeights", "filepath", 'end with ".weights.h5"', str(filepath))
-        if better is not min and better is not max:
-            _checks.fail("BestWeights", "better", "be `min` or `max`", better)
-        _checks.string("BestWeights", "monitor", monitor)
-        if best is not None and (isinstance(best, bool) or not isinstance(best, numbers.Real)):
-            _checks.fail("BestWeights", "best", "be a number, or None", best)
-        if best is not None and self.filepath.exists() and not is_intact(self.filepath):
-            expected = "be an intact file of `BestWeights`; pass `best=None` to continue without it"
-            _checks.fail("BestWeights", "filepath", expected, str(filepath))
-        self.monitor, self.better = monitor, better
-        self.best: float | None = best
+        self.monitor, self.better, self.best = monitor, better, best
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         value = (logs or {}).get(self.monitor)
@@ -82,10 +66,11 @@ class BestWeights(keras.callbacks.Callback):
             _checks.fail("BestWeights", "monitor", f"be one of {sorted(logs or {})}", self.monitor)
         # A NaN is never better than a number, and any number is better than NaN.
         if self.best is None or (value == value and self.better(self.best, value) != self.best):
-            file = _Memory()  # on a full disk HDF5 would crash with SIGSEGV
-            self.model.save_weights(file)
-            with replacing(self.filepath) as unfinished:
-                unfinished.write_bytes(with_checksum(file.getvalue()))
+            if job()[0] == 0:
+                file = _Memory()  # on a full disk HDF5 would crash with SIGSEGV
+                self.model.save_weights(file)
+                with replacing(self.filepath) as unfinished:
+                    unfinished.write_bytes(file.getvalue())
             self.best = float(value)
 
 
@@ -94,14 +79,3 @@ class _Memory(io.BytesIO):
 
     def __str__(self) -> str:
         return "memory.weights.h5"
-
-
-def with_checksum(content: bytes) -> bytes:
-    """Appends a checksum to the content of a file. Readers of HDF5, which has none, ignore it."""
-    return content + _MARK + hashlib.sha256(content).digest()
-
-
-def is_intact(filepath: pathlib.Path) -> bool:
-    """Whether a file ends with its checksum."""
-    content = filepath.read_bytes()
-    return content == with_checksum(content[: -len(with_checksum(b""))])

@@ -1,7 +1,7 @@
 """BLEU by sacrebleu, for lists of sentences and for a model during training."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import keras
@@ -29,10 +29,11 @@ def corpus_bleu(hypotheses: Iterable[str], references: Iterable[str]) -> float:
 
     Source: Papineni et al. 2002; Post 2018, arXiv:1804.08771.
     """
-    who = "corpus_bleu"
-    references = _checks.strings(who, "references", references)
-    hypotheses = _checks.strings(who, "hypotheses", hypotheses)
-    _check_count(who, "hypotheses", hypotheses, "references", references)
+    references = _checks.strings("corpus_bleu", "references", references)
+    hypotheses = _checks.strings("corpus_bleu", "hypotheses", hypotheses)
+    if len(hypotheses) != len(references) or not references:
+        expected = f"hold a sentence for each of the {len(references)} references, and at least one"
+        _checks.fail("corpus_bleu", "hypotheses", expected, len(hypotheses))
     sacrebleu = _optional.find("sacrebleu", "text", "corpus_bleu")
     # `force` disables sacrebleu's warning about tokenized text.
     metric = sacrebleu.metrics.BLEU(tokenize="none", force=True)
@@ -42,8 +43,7 @@ def corpus_bleu(hypotheses: Iterable[str], references: Iterable[str]) -> float:
 class ValidationBleu(keras.callbacks.Callback):
     """Adds BLEU of the model's translations of held-out sentences to the logs of an epoch.
 
-    The progress bar and the history show it. `ModelCheckpoint` and `EarlyStopping` can monitor it
-    (`mode="max"`) if this callback comes before them.
+    `BestWeights` and `EarlyStopping` can monitor it if this callback comes before them.
 
     Args:
         translate: function `translate(model, sources)` that returns the translations, one string
@@ -51,12 +51,12 @@ class ValidationBleu(keras.callbacks.Callback):
         sources: list of sentences in the form that `translate` takes.
         references: list of strings, one per source, tokens separated by spaces.
         every: positive int n: BLEU is computed after the first and the last epoch of `fit`, and
-            after epochs n, 2n, 3n and so on, counted from 1. The logs of other epochs have NaN,
-            which callbacks that monitor it never take for better. Defaults to 1.
+            after epochs n, 2n, and so on, counted from 1. Other epochs have NaN, which is never
+            taken for better. Defaults to 1.
         name: name in the logs. Defaults to "val_bleu".
     Raises:
-        ValueError: `translate` is not callable; `sources` is empty; `references` has another
-            length, or contains anything but strings; `every` is not a positive int.
+        ValueError: `references` contains anything but strings; `every` is not a positive int; in
+            `fit`, there are no sentences, or not one translation per reference.
         ImportError: sacrebleu is not installed.
     Example:
         >>> model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
@@ -76,15 +76,9 @@ class ValidationBleu(keras.callbacks.Callback):
         name: str = "val_bleu",
     ):
         super().__init__()
-        if not callable(translate):
-            _checks.fail("ValidationBleu", "translate", "be callable", translate)
-        if isinstance(sources, str | bytes) or not isinstance(sources, Iterable):
-            _checks.fail("ValidationBleu", "sources", "be a sequence of sentences", sources)
-        self.translate, self.sources = translate, list(sources)
+        self.translate, self.sources, self.name = translate, list(sources), name
         self.references = _checks.strings("ValidationBleu", "references", references)
-        _check_count("ValidationBleu", "references", self.references, "sources", self.sources)
         self.every = _checks.positive_int("ValidationBleu", "every", every)
-        self.name = _checks.string("ValidationBleu", "name", name)
         _optional.find("sacrebleu", "text", "ValidationBleu")  # fail early
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
@@ -94,13 +88,3 @@ class ValidationBleu(keras.callbacks.Callback):
             logs[self.name] = corpus_bleu(self.translate(self.model, self.sources), self.references)
         else:
             logs[self.name] = math.nan
-
-
-def _check_count(
-    who: str, argument: str, sentences: Sequence[str], other_name: str, others: Sequence[Any]
-) -> None:
-    if not others:
-        _checks.fail(who, other_name, "hold at least one sentence", others)
-    if len(sentences) != len(others):
-        expected = f"hold a sentence for each of the {len(others)} {other_name}"
-        _checks.fail(who, argument, expected, len(sentences))

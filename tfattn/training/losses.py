@@ -1,19 +1,15 @@
 """Losses of sequence models, without padding."""
 
-import numbers
 from typing import Any
 
 import keras
-import numpy as np
 from keras import ops
 
 from tfattn import _checks
-from tfattn._factors import LogitFactors
-from tfattn._gradients import custom_gradient
+from tfattn._shared import LogitFactors
 from tfattn._types import Tensor
 
 _MIN_VOCABULARY = 512  # for smaller vocabularies, avoiding the logits saves little
-_REDUCTIONS = ("sum_over_batch_size", "sum", "none", None)
 
 
 @keras.saving.register_keras_serializable("tfattn")
@@ -25,11 +21,10 @@ class MaskedCrossentropy(keras.losses.Loss):
     Smoothing works on ids; no one-hot rows are built. The loss is computed in float32.
 
     With the models of this package, a TensorFlow graph in float32 on a CPU computes the loss of a
-    vocabulary of 512 or more without all logits at once: one block of tokens at a time, with the
-    gradients in the same pass. Memory holds no array of size B · T · V, and the loss has no
-    gradient with respect to the logits themselves. The logits are used as usual if any operation
-    follows them (`tf.identity` is enough), in a subclass with its own `call`, and for
-    `reduction="none"`.
+    vocabulary of 512 or more for one block of tokens at a time, with the gradients in the same
+    pass, and holds no array of all logits. The logits then have no gradient of their own. They are
+    used as usual if any operation follows them (`tf.identity` is enough), in a subclass with its
+    own `call`, and for `reduction="none"`.
 
     Args:
         label_smoothing: ε in [0, 1). Defaults to 0.
@@ -45,16 +40,14 @@ class MaskedCrossentropy(keras.losses.Loss):
             `class_weight` of `fit` to one weight per row, by the position of its largest id.
     Returns:
         A scalar, in nats per token; 0 if there is no real token. Over many batches, `fit` shows
-        Keras's mean of the batches, weighted by rows instead of tokens, which favors batches with
-        more but shorter rows; `training.TokenLoss` is the mean over tokens. Under `tf.distribute`
-        the loss is the mean of the replicas' means, and with `gradient_accumulation_steps=N` an
-        update uses the mean of N means. For the mean over all tokens take `reduction="sum"`; with
-        SGD also divide the learning rate by the number of tokens per update, and multiply it by N
-        if gradients are accumulated. An id that is neither padding nor in the vocabulary, or not a
+        Keras's mean of the batches, weighted by rows instead of tokens. Under `tf.distribute` the
+        loss is the mean of the replicas' means, and with `gradient_accumulation_steps=N` an update
+        uses the mean of N means. For the mean over all tokens take `reduction="sum"`; with SGD also
+        divide the learning rate by the number of tokens per update, and multiply it by N if
+        gradients are accumulated. An id that is neither padding nor in the vocabulary, or not a
         whole number, has a loss of NaN and no gradient.
     Raises:
-        ValueError: `label_smoothing` is not in [0, 1); `reduction` is unknown; shapes do not fit;
-            outside of a graph, an id has a fraction.
+        ValueError: `label_smoothing` is not in [0, 1); `reduction` is unknown; shapes do not fit.
     Example:
         >>> loss = MaskedCrossentropy()
         >>> print(round(float(loss(np.array([[1, 0]]), np.zeros((1, 2, 8), "float32"))), 4))
@@ -74,8 +67,6 @@ class MaskedCrossentropy(keras.losses.Loss):
         **kwargs: Any,
     ):
         who = type(self).__name__
-        if reduction not in _REDUCTIONS:
-            _checks.fail(who, "reduction", f"be one of {_REDUCTIONS}", reduction)
         super().__init__(name=name, reduction=reduction, **kwargs)
         self.label_smoothing = _checks.probability(who, "label_smoothing", label_smoothing)
         self.padding_id = _checks.non_negative_int(who, "padding_id", padding_id)
@@ -86,12 +77,8 @@ class MaskedCrossentropy(keras.losses.Loss):
         is_real = y_true != self.padding_id
         # Backends differ in their handling of ids outside the vocabulary.
         is_word = ops.logical_and(y_true >= 0, y_true < ops.shape(y_pred)[-1])
-        losses = _token_losses(
-            y_true,
-            ops.cast(y_pred, "float32"),
-            ops.logical_and(is_real, is_word),
-            self.label_smoothing,
-        )
+        is_counted, logits = ops.logical_and(is_real, is_word), ops.cast(y_pred, "float32")
+        losses = _token_losses(y_true, logits, is_counted, self.label_smoothing)
         return ops.where(ops.logical_or(is_word, ops.logical_not(is_real)), losses, float("nan"))
 
     def __call__(
@@ -106,7 +93,8 @@ class MaskedCrossentropy(keras.losses.Loss):
         needs_logits = per_token or type(self).call is not MaskedCrossentropy.call
         factors = None if needs_logits else streamable(y_pred)
         if factors is None:
-            # `where`, since a loss of weight 0 may be NaN.
+            # Padding, and `where`, since the logits and the loss of a weight of 0 may be NaN.
+            y_true = ops.where(weights == 0, self.padding_id, y_true)
             losses = ops.where(weights == 0, 0.0, self.call(y_true, y_pred) * weights)
             if per_token:
                 return losses
@@ -130,79 +118,20 @@ class MaskedCrossentropy(keras.losses.Loss):
         }
 
 
-def _token_losses(target: Tensor, logits: Tensor, is_real: Tensor, smoothing: float) -> Tensor:
-    """Loss of each token, `(B, T)`, 0 at padding, with a custom gradient.
-
-    For a large vocabulary, passes over `(B, T, V)` take nearly all the time. Automatic
-    differentiation would create and add one such array for each of the mask, the sum of
-    exponentials, the target and the mean.
-    """
-    target = ops.where(is_real, target, 0)  # the id of padding may be outside the vocabulary
-
-    def normalized(logits: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Exponentials, their sums, the logs of the sums, and the target's logit."""
-        # On PyTorch, `ops.max` fails for an empty batch.
-        empty = 0 in logits.shape
-        row_max = logits[..., :1] if empty else ops.max(logits, axis=-1, keepdims=True)  # (B, T, 1)
-        exponentials = ops.exp(logits - row_max)  # (B, T, V), kept for the gradient
-        row_sum = ops.sum(exponentials, axis=-1)  # (B, T)
-        log_normalizer = row_max[..., 0] + ops.log(row_sum)
-        target_logit = ops.take_along_axis(logits, target[..., None], axis=-1)[..., 0]
-        return exponentials, row_sum, log_normalizer, target_logit
-
-    @custom_gradient
-    def losses(logits: Tensor) -> tuple[Tensor, Any]:
-        kept = normalized(logits)
-        _, _, log_normalizer, target_logit = kept
-        losses = log_normalizer - (1.0 - smoothing) * target_logit
-        if smoothing:
-            losses = losses - smoothing * ops.mean(logits, axis=-1)
-
-        def vjp(*arguments: Tensor, upstream: Tensor | None = None) -> Tensor:
-            parts = kept
-            if upstream is None:
-                (upstream,) = arguments
-            else:  # on PyTorch
-                import torch
-
-                if torch.is_grad_enabled():  # `create_graph=True`: what is kept has no graph
-                    parts = normalized(*arguments)
-            upstream = ops.where(is_real, upstream, 0.0)
-            exponentials, row_sum, log_normalizer, target_logit = parts
-            p_target = ops.exp(target_logit - log_normalizer)
-            return _grad_logits(exponentials, row_sum, target, p_target, upstream, smoothing)
-
-        return ops.where(is_real, losses, 0.0), vjp
-
-    return losses(logits)
-
-
-def _grad_logits(
-    exponentials: Tensor,
-    row_sum: Tensor,
-    target: Tensor,
-    p_target: Tensor,  # the softmax at the target, (B, T)
-    upstream: Tensor,
-    smoothing: float,
-) -> Tensor:
-    """(softmax − (1 − ε) · [target] − ε / V) · upstream, `(B, T, V)`."""
-    vocabulary_size = ops.shape(exponentials)[-1]
-    uniform = smoothing / ops.cast(vocabulary_size, "float32")
-    # Division gives 0 where upstream is 0, even for NaN, and so needs no mask.
-    grad = ops.divide_no_nan(exponentials, ops.divide_no_nan(row_sum, upstream)[..., None])
+def _token_losses(target: Tensor, logits: Tensor, is_counted: Tensor, smoothing: float) -> Tensor:
+    """Loss of each token, `(B, T)`; 0, and without a gradient, where it is not counted."""
+    # Logits that are not counted may be NaN, and the id of padding outside the vocabulary.
+    logits = ops.where(is_counted[..., None], logits, 0.0)
+    target = ops.where(is_counted, target, 0)
+    target_logit = ops.take_along_axis(logits, target[..., None], axis=-1)[..., 0]
+    losses = ops.logsumexp(logits, axis=-1) - (1.0 - smoothing) * target_logit
     if smoothing:
-        grad = grad - (uniform * upstream)[..., None]
-    grad_target = (p_target - (1.0 - smoothing) - uniform) * upstream
-    grad_target = ops.where(upstream == 0, 0.0, grad_target)
-    rows = ops.reshape(grad, (-1, vocabulary_size))  # (B · T, V)
-    row_numbers = ops.arange(ops.shape(rows)[0], dtype="int32")
-    places = ops.stack([row_numbers, ops.reshape(target, (-1,))], axis=-1)
-    rows = ops.scatter_update(rows, places, ops.reshape(grad_target, (-1,)))
-    return ops.reshape(rows, ops.shape(exponentials))
+        losses = losses - smoothing * ops.mean(logits, axis=-1)
+    return ops.where(is_counted, losses, 0.0)
 
 
 class _ReplicaMean(keras.losses.Loss):
-    """Applies Keras's own reduction to a mean `(1,)`, to divide it by the number of replicas."""
+    """Keras's reduction of a mean `(1,)`, which divides it by the number of replicas."""
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         return y_pred
@@ -222,41 +151,22 @@ def checked_inputs(
     who: str, y_true: Any, y_pred: Any, sample_weight: Any, padding_id: int
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Ids as int32, logits, and the weight of each token: float32, 0 for padding."""
-    y_true = _tensor(who, "y_true", y_true, "(B, T)")
+    y_true, y_pred = ops.convert_to_tensor(y_true), ops.convert_to_tensor(y_pred)
     if "float" in keras.backend.standardize_dtype(y_true.dtype):
-        try:
-            _checks.whole(who, "y_true", np.asarray(y_true))
-        except _checks.SYMBOLIC[keras.backend.backend()]:
-            y_true = ops.where(y_true == ops.round(y_true), y_true, -1)  # no id of a word
+        y_true = ops.where(y_true == ops.round(y_true), y_true, -1)  # no id of a word
     y_true = ops.cast(y_true, "int32")
-
-    y_pred = _tensor(who, "y_pred", y_pred, "(B, T, V)")
     letters = f"{tuple(y_true.shape)}, as `y_true`, and one axis for the vocabulary"
     _checks.rank(who, "y_pred", y_pred.shape, (len(y_true.shape) + 1,), letters)
     known = zip(y_pred.shape[:-1], y_true.shape, strict=True)
     if any(None not in sizes and sizes[0] != sizes[1] for sizes in known):
         _checks.fail(who, "y_pred", f"have shape {letters}", tuple(y_pred.shape))
-    _checks.has_width(who, "y_pred", y_pred.shape)
 
     weights = ops.cast(y_true != padding_id, "float32")
     if sample_weight is None:
         return y_true, y_pred, weights
-    sample_weight = _tensor(who, "sample_weight", sample_weight, "(B,) or (B, T)")
-    sample_weight = ops.cast(sample_weight, "float32")
+    sample_weight = ops.cast(ops.convert_to_tensor(sample_weight), "float32")
     shape = tuple(sample_weight.shape)
     if len(shape) == 1 < len(y_true.shape):
         sample_weight, shape = sample_weight[:, None], (*shape, 1)
     _checks.broadcasts(who, "sample_weight", shape, y_true.shape, "(B,) or that of `y_true`")
     return y_true, y_pred, weights * sample_weight
-
-
-def _tensor(who: str, argument: str, value: Any, letters: str) -> Tensor:
-    """Converts an argument to a tensor of numbers."""
-    if not isinstance(value, list | tuple | numbers.Number):
-        _checks.array(who, argument, value, letters)
-    try:
-        tensor = ops.convert_to_tensor(value)
-    except (ValueError, TypeError):
-        _checks.fail(who, argument, f"be a tensor of numbers, of shape {letters}", value)
-    _checks.array(who, argument, tensor, letters)
-    return tensor

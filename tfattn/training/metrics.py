@@ -1,4 +1,4 @@
-"""Metrics of sequence models, without padding."""
+"""The accuracy of sequence models, without padding."""
 
 from typing import Any
 
@@ -7,15 +7,14 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn._types import Tensor
-from tfattn.training.losses import MaskedCrossentropy, checked_inputs, streamable
+from tfattn.training.losses import checked_inputs, streamable
 
 
 @keras.saving.register_keras_serializable("tfattn")
 class MaskedAccuracy(keras.metrics.Mean):
     """The fraction of tokens, without padding, whose highest logit is the target's.
 
-    If `MaskedCrossentropy` avoids an array of all logits, so does this metric: it recomputes them
-    for a block of tokens at a time.
+    If `MaskedCrossentropy` avoids an array of all logits, so does this metric, by recomputing them.
 
     Args:
         padding_id: int, the id of padding. Defaults to 0.
@@ -36,11 +35,7 @@ class MaskedAccuracy(keras.metrics.Mean):
     """
 
     def __init__(
-        self,
-        padding_id: int = 0,
-        name: str = "masked_accuracy",
-        dtype: Any = None,
-        **kwargs: Any,
+        self, padding_id: int = 0, name: str = "masked_accuracy", dtype: Any = None, **kwargs: Any
     ):
         super().__init__(name=name, dtype=dtype, **kwargs)
         self.padding_id = _checks.non_negative_int("MaskedAccuracy", "padding_id", padding_id)
@@ -65,62 +60,3 @@ class MaskedAccuracy(keras.metrics.Mean):
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "padding_id": self.padding_id}
-
-
-@keras.saving.register_keras_serializable("tfattn")
-class TokenLoss(keras.metrics.Mean):
-    """The mean of a `MaskedCrossentropy` over all tokens of an epoch.
-
-        Σ weight · loss / Σ weight, over the tokens of all batches
-
-    The `loss` shown by `fit` is the mean over batches, weighted by their rows, including padding
-    rows. For batches of about equal numbers of tokens, as from `data.token_batches`, it favors
-    short sentences. `TokenLoss` does not depend on the batches, nor on the number of devices.
-
-    Args:
-        loss: a `MaskedCrossentropy`. Defaults to no smoothing; the metric is then the log of the
-            perplexity.
-        name, dtype, **kwargs: as in `keras.metrics.Mean`.
-    Call arguments:
-        y_true, y_pred, sample_weight: as in `MaskedCrossentropy`.
-    Returns:
-        A scalar, in nats per token; 0 before the first token.
-    Raises:
-        ValueError: `loss` is not a `MaskedCrossentropy`; shapes do not fit.
-    Example:
-        >>> metric = TokenLoss()
-        >>> for ids in ([[1, 2, 3]], [[1, 0, 0]]):
-        ...     metric.update_state(np.array(ids), np.eye(8, dtype="float32")[[[1, 2, 4]]])
-        >>> print(round(float(metric.result()), 4))
-        1.524
-    """
-
-    def __init__(
-        self,
-        loss: MaskedCrossentropy | None = None,
-        name: str = "token_loss",
-        dtype: Any = None,
-        **kwargs: Any,
-    ):
-        super().__init__(name=name, dtype=dtype, **kwargs)
-        self.loss = MaskedCrossentropy() if loss is None else loss
-        if not isinstance(self.loss, MaskedCrossentropy):
-            _checks.fail("TokenLoss", "loss", "be a MaskedCrossentropy", loss)
-        self._sum = type(self.loss).from_config({**self.loss.get_config(), "reduction": "sum"})
-
-    def update_state(
-        self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None
-    ) -> None:
-        y_true, y_pred, weights = checked_inputs(
-            "TokenLoss", y_true, y_pred, sample_weight, self.loss.padding_id
-        )
-        weights = ops.sum(weights)
-        mean = self._sum(y_true, y_pred, sample_weight) / ops.where(weights == 0, 1.0, weights)
-        super().update_state(mean, weights)
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "loss": keras.losses.serialize(self.loss)}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "TokenLoss":
-        return cls(**{**config, "loss": keras.losses.deserialize(config["loss"])})

@@ -15,10 +15,8 @@ class InverseSquareRootSchedule(keras.optimizers.schedules.LearningRateSchedule)
 
         rate = peak · min(n / warmup_steps, √(warmup_steps / n)),   n = step + 1
 
-    The first update (step 0) has the rate peak / warmup_steps, step warmup_steps − 1 has the peak,
-    and after four times as many updates the rate is half the peak. With
-    `gradient_accumulation_steps=N` Keras counts batches instead of updates: pass N · warmup_steps
-    for the same curve.
+    With `gradient_accumulation_steps=N` Keras counts batches instead of updates: pass
+    N · warmup_steps for the same curve.
 
     Args:
         peak: positive number, the highest rate.
@@ -34,8 +32,7 @@ class InverseSquareRootSchedule(keras.optimizers.schedules.LearningRateSchedule)
         >>> print([round(float(schedule(step)), 7) for step in (0, 1999, 7999)])
         [2.5e-06, 0.005, 0.0025]
 
-    Source: Vaswani et al. 2017, arXiv:1706.03762, equation 3, where the peak follows from the
-    model's width.
+    Source: Vaswani et al. 2017, arXiv:1706.03762, equation 3, with the peak as an argument.
     """
 
     def __init__(self, peak: float, warmup_steps: int = 4000):
@@ -58,12 +55,9 @@ class TransformerSchedule(InverseSquareRootSchedule):
 
     Args:
         width: positive int, the model's width.
-        warmup_steps: positive int, the updates up to the highest rate, which is
-            scale / √(width · warmup_steps). Defaults to 4000.
+        warmup_steps: positive int, as in `InverseSquareRootSchedule`. Defaults to 4000.
         scale: positive number. Defaults to 1.
-    Call arguments, Returns: those of `InverseSquareRootSchedule`.
-    Raises:
-        ValueError: a size is not a positive int; `scale` is not above 0.
+    Call arguments, Returns, Raises: those of `InverseSquareRootSchedule`.
     Example:
         >>> schedule = TransformerSchedule(width=512, warmup_steps=4000)
         >>> print(f"{float(schedule(3999)):.6f}")
@@ -88,9 +82,7 @@ class Cooldown(keras.optimizers.schedules.LearningRateSchedule):
 
         rate = schedule(step) · min(1, max(0, (start + steps − step) / steps))
 
-    With a high rate the weights oscillate around a minimum; the decay lets them converge to it.
-    Before `start` the rates equal the schedule's, so that a decay can start from any backup of one
-    long run.
+    A decay can thus start from any backup of one long run.
 
     Args:
         schedule: a `keras.optimizers.schedules.LearningRateSchedule`.
@@ -99,13 +91,11 @@ class Cooldown(keras.optimizers.schedules.LearningRateSchedule):
             schedule's rate, and all later ones 0.
     Call arguments, Returns: those of `InverseSquareRootSchedule`.
     Raises:
-        ValueError: `schedule` is not a schedule; `start` is not an int of at least 0; `steps` is
-            not a positive int.
+        ValueError: `schedule` is not a schedule, or a number of updates no such int.
     Example:
-        >>> warmup = InverseSquareRootSchedule(peak=0.005, warmup_steps=2000)
-        >>> schedule = Cooldown(warmup, start=8000, steps=500)
-        >>> print([round(float(schedule(step)), 7) for step in (1999, 8000, 8250, 8499, 8500)])
-        [0.005, 0.0024998, 0.0012308, 4.9e-06, 0.0]
+        >>> schedule = Cooldown(InverseSquareRootSchedule(peak=0.005), start=8000, steps=500)
+        >>> print([round(float(schedule(step)), 4) for step in (3999, 8000, 8250, 8500)])
+        [0.005, 0.0035, 0.0017, 0.0]
 
     Source: Hägele et al. 2024, arXiv:2405.18392, section 2 (there on top of a constant rate).
     """

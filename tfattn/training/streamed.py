@@ -1,10 +1,9 @@
 """Losses and predictions over a vocabulary, without an array of all logits. TensorFlow only.
 
-The logits of N tokens are N × V numbers: hundreds of megabytes for a few sentences and a common
-vocabulary. Their softmax and its gradient are as large. This module computes logits for one block
-of tokens at a time. The weighted sum of losses is linear in each token's loss, so the same pass
-can accumulate both gradients, up to a common factor: no product is computed twice, and a block
-stays in the cache. Tokens of weight 0, such as padding, are skipped.
+The logits of N tokens are N × V numbers, hundreds of megabytes for a few sentences. This module
+computes them for one block of tokens at a time. The weighted sum of losses is linear in each
+token's loss, so the same pass can accumulate both gradients, up to a common factor: no product is
+computed twice. Tokens of weight 0, such as padding, are skipped.
 
 Source: Wijmans et al. 2024, "Cut Your Losses in Large-Vocabulary Language Models",
 arXiv:2411.09009, which computes the gradients in a second pass.
@@ -14,8 +13,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfattn._factors import LogitFactors
 from tfattn._gradients import custom_gradient
+from tfattn._shared import LogitFactors
 
 _BLOCK_LOGITS = 10_000_000  # logits of a block: 40 MB
 _MIN_ROWS = 32  # fewer rows make a slow matrix product

@@ -1,12 +1,11 @@
 """The commands of `python -m tfattn.translator` and the table of their options.
 
-The parser, the checks of names and combinations, and the record of a run are made from the table.
+The parser, the checks of combinations, and the record of a run are made from the table.
 """
 
 import argparse
-import contextlib
-import functools
-from collections.abc import Callable, Iterable, Sequence
+import json
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,17 +22,15 @@ EXPORTS = {
 }
 # The tokenizers of sacrebleu that download nothing.
 TOKENIZERS = ("none", "13a", "intl", "zh", "ja-mecab", "ko-mecab", "char")
-# From a format to the types of its weights.
+# From a format to its types of weights.
 QUANTIZATIONS = {
     "ctranslate2": ("int8", "int8_float32", "int8_float16", "int16", "float16"),
     "page": ("int8", "float16"),
 }
 DEFAULT_OUT = Path("out/translator")
 LANGUAGES = ("en", "de")
-PAIRS = 14_000  # drawn from the grammar
-GRAMMAR_SENTENCES = 1000  # scored of those
 
-TEXT = "UTF-8, or UTF-16 with a byte order mark; plain or compressed by gzip"
+TEXT = "UTF-8, or UTF-16 with a byte order mark, plain or compressed by gzip"
 
 TRAIN = """
 Trains a translation model and scores it.
@@ -126,67 +123,57 @@ class Option(NamedTuple):
     recorded: bool = False  # whether a resumed run must have the same value
 
 
-def _option(reads: str = "", **kind: Any) -> Callable[..., Option]:
-    """Function from the help of an option of this kind, and its further entries, to the option."""
-    return functools.partial(Option, kind=kind, reads=reads)
+def _at_least_1(text: str) -> int:
+    if text.isdecimal() and int(text):
+        return int(text)
+    raise argparse.ArgumentTypeError(f"must be an integer of at least 1, received {text}")
 
 
-def _number(
-    kind: type[Any], fits: Callable[[Any], bool], expected: str, metavar: str = "N"
-) -> Callable[..., Option]:
-    def number(text: str) -> Any:
-        # For a ValueError, argparse's own message would name this function.
-        with contextlib.suppress(ValueError):
-            value = kind(text)
-            if fits(value):
-                return value
-        raise argparse.ArgumentTypeError(f"must be {expected}, received {text}")
+_INT: dict[str, Any] = {"type": int, "metavar": "N"}
+_POSITIVE: dict[str, Any] = {"type": _at_least_1, "metavar": "N"}
+_FLOAT: dict[str, Any] = {"type": float, "metavar": "X"}
+_FLAG: dict[str, Any] = {"action": "store_true"}
+_FOLDER: dict[str, Any] = {"type": Path, "metavar": "DIR"}
+_FOLDERS: dict[str, Any] = {**_FOLDER, "nargs": "+"}
+_FILE: dict[str, Any] = {"type": Path, "metavar": "FILE"}
+_LANGUAGES: dict[str, Any] = {"nargs": 2, "metavar": ("SOURCE", "TARGET")}
+_PARTS: dict[str, Any] = {"nargs": "+", "metavar": "PART"}
 
-    return _option(type=number, metavar=metavar)
-
-
-_INFINITY = float("inf")
-# The range of the seeds of random generators.
-_seed = _number(int, lambda n: 0 <= n < 2**32, "an integer of at least 0 and below 2**32")
-_count = _number(int, lambda n: n >= 0, "an integer of at least 0")
-_positive = _number(int, lambda n: n >= 1, "an integer of at least 1")
-_beams = _number(int, lambda n: 1 <= n <= 1000, "an integer from 1 to 1000", "K")
-_penalty = _number(float, lambda x: 1 <= x < _INFINITY, "a number of at least 1", "X")
-_temperature = _number(float, lambda x: 0 < x < _INFINITY, "a number above 0", "T")
-_exponent = _number(float, lambda x: 0 <= x < _INFINITY, "a number of at least 0", "P")
-_flag = _option(action="store_true")
-_corpus = _option(type=Path, metavar="DIR", reads="*/train.*")
-_run = _option(type=Path, metavar="DIR", reads="*/model.keras")
-_runs = _option(type=Path, nargs="+", metavar="DIR", reads="*/model.keras")
-_languages = _option(nargs=2, metavar=("SOURCE", "TARGET"))
-
-_OUT = _run("folder of the run (default: %(default)s)", default=DEFAULT_OUT)
+_RUN = "*/model.keras"
+_OUT = Option("folder of the run (default: %(default)s)", _FOLDER, DEFAULT_OUT, reads=_RUN)
 _NEW = _OUT._replace(help="folder of the new run (default: %(default)s)", reads="")
-_ENSEMBLE = _runs(
+_ENSEMBLE = Option(
     "folders of several runs with the same vocabularies, instead of --out: translate by the mean "
     "of their probabilities, by default with the search of the first",
+    _FOLDERS,
+    excludes=("--out",),
+    reads=_RUN,
 )
 _BEAMS = {
-    "--beam": _beams(
+    "--beam": Option(
         "number of beams: hypotheses kept at each step; 1 is greedy search (default: 1, but for an "
-        "imported run the number that it was published with)"
+        "imported run the number that it was published with)",
+        {**_INT, "metavar": "K"},
     ),
-    "--length-penalty": _exponent(
+    "--length-penalty": Option(
         "exponent of length normalization with --beam: 0 ranks by the sum of the tokens' log "
-        "probabilities, 1 by their mean (default: 1.0)"
+        "probabilities, 1 by their mean (default: 1.0)",
+        {**_FLOAT, "metavar": "P"},
     ),
 }
 _SEARCH = {
     **_BEAMS,
-    "--no-repeat-ngrams": _positive("never repeat an n-gram of this size (default: off)"),
-    "--repetition-penalty": _penalty(
+    "--no-repeat-ngrams": Option("never repeat an n-gram of this size (default: off)", _INT),
+    "--repetition-penalty": Option(
         "divide the scores of tokens already written by X, or multiply them if negative; 1 changes "
-        "nothing (default: 1)"
+        "nothing (default: 1)",
+        _FLOAT,
     ),
-    "--min-length": _positive("write at least N tokens (default: no minimum)"),
-    "--max-length": _positive(
+    "--min-length": Option("write at least N tokens (default: no minimum)", _INT),
+    "--max-length": Option(
         "write at most N tokens, the end token included (default: 8 plus 1.5 times the tokens of "
-        "the line, both rounded up to multiples of 8)"
+        "the line, both rounded up to multiples of 8)",
+        _INT,
     ),
 }
 
@@ -206,75 +193,86 @@ class Command(NamedTuple):
 _TRAIN = {
     "": {
         "--out": _NEW._replace(help="folder of the run and its model (default: %(default)s)"),
-        "--seed": _seed("random seed (default: %(default)s)", default=0, recorded=True),
+        "--seed": Option("random seed (default: %(default)s)", _INT, 0, recorded=True),
     },
     "training data": {
-        "--data": _corpus(
-            f"folder with train.en, train.de, val.en, val.de (also with .gz): {TEXT}"
+        "--data": Option(
+            "folder with train.en, train.de, val.en, val.de (also with .gz); pairs with a sentence "
+            f"of 100 tokens or more are left out. {TEXT}",
+            _FOLDER,
+            reads="*/train.*",
         ),
-        "--languages": _languages(
-            f"file name extensions in --data (default: {' '.join(LANGUAGES)})",
+        "--languages": Option(
+            "file name extensions in --data (default: en de)",
+            _LANGUAGES,
             needs="--data",
             recorded=True,
         ),
-        "--pairs": _positive(
+        "--pairs": Option(
             "without --data: sentence pairs to draw from the grammar, including the held-out tenth "
-            f"(default: {PAIRS})",
+            "(default: %(default)s)",
+            _INT,
+            14_000,
             excludes=("--data",),
             recorded=True,
         ),
-        "--symbols": _option(nargs="+", metavar="SYMBOL")(
+        "--symbols": Option(
             "symbols of your own in the subword vocabulary, such as <2fr>: each is one entry, and "
             "is never split",
+            {"nargs": "+", "metavar": "SYMBOL"},
             recorded=True,
         ),
-        "--subwords": _count(
+        "--subwords": Option(
             "size of a subword vocabulary shared by both languages; 0 for word vocabularies "
             "(default: the preset's)",
+            _INT,
             recorded=True,
         ),
     },
     "model and training": {
-        "--model": _option(choices=MODELS)(
+        "--model": Option(
             "a Transformer, or a recurrent model with Bahdanau's attention (default: %(default)s)",
-            default="transformer",
+            {"choices": MODELS},
+            "transformer",
             recorded=True,
         ),
-        "--init": _run(
+        "--init": Option(
             "folder of a run, trained or imported: start from its model and vocabularies",
+            _FOLDER,
             excludes=("--subwords", "--symbols"),
+            reads=_RUN,
             recorded=True,
         ),
-        "--preset": _option(choices=PRESETS["transformer"])(
+        "--preset": Option(
             "model size and training settings: toy for the grammar; tiny for about ten thousand "
             "pairs; base for the sizes of the papers; finetune for --init "
             "(default: toy, tiny with --data, or finetune with --init)",
+            {"choices": PRESETS["transformer"]},
             recorded=True,
         ),
-        "--epochs": _positive(
+        "--epochs": Option(
             "passes over the sentence pairs; a preset with a cooldown ends at a learning rate of "
-            "zero (default: the preset's)"
+            "zero (default: the preset's)",
+            _POSITIVE,
         ),
-        "--tokens": _positive(
+        "--tokens": Option(
             "maximum number of tokens on the longer side of a batch, including padding; decrease "
             "it to save memory (default: the preset's)",
+            _INT,
             recorded=True,
         ),
-        "--resume": _flag("continue the run in --out after its last completed epoch"),
-        "--tensorboard": _flag(
-            "write the numbers of each epoch for TensorBoard too, to the folder tensorboard in "
-            "--out; they are in epochs.csv in any case"
-        ),
+        "--resume": Option("continue the run in --out after its last completed epoch", _FLAG),
     },
     "scoring": {
-        "--score": _option(metavar="PART")(
+        "--score": Option(
             "with --data: files to score after the training, such as test_2016 for test_2016.en "
             "and test_2016.de (default: val)",
+            {"metavar": "PART"},
             needs="--data",
         ),
-        "--sentences": _positive(
-            "score the first N sentences only, during training too (default: all, or 1000 for the "
-            "grammar)",
+        "--sentences": Option(
+            "score the first N sentences only, during training too (default: all)",
+            _POSITIVE,
             recorded=True,
         ),
         **_BEAMS,
@@ -282,87 +280,110 @@ _TRAIN = {
 }
 _SCORE = {
     "": {
-        "--out": _runs(f"folders of the runs (default: {DEFAULT_OUT})", default=[DEFAULT_OUT]),
+        "--out": Option(
+            f"folders of the runs (default: {DEFAULT_OUT})", _FOLDERS, [DEFAULT_OUT], reads=_RUN
+        ),
         "--ensemble": _ENSEMBLE,
-        "--data": _corpus("folder of the files (default: the folder used for training)"),
-        "--parts": _option(nargs="+", metavar="PART")(
+        "--data": Option(
+            "folder of the files (default: the folder used for training)",
+            _FOLDER,
+            reads="*/train.*",
+        ),
+        "--parts": Option(
             "files to score, such as test_2016 for test_2016.en and test_2016.de; for a model of "
             "the grammar only val, its held-out sentences (default: val)",
-            default=["val"],
+            _PARTS,
+            ["val"],
         ),
-        "--sentences": _positive(
-            "score the first N sentences of each part only (default: all, or 1000 for the grammar)"
+        "--sentences": Option(
+            "score the first N sentences of each part only (default: all)", _POSITIVE
         ),
-        "--tokenize": _option(choices=TOKENIZERS)(
+        "--tokenize": Option(
             "sacrebleu's tokenizer for BLEU: none for tokens separated by spaces; 13a or intl for "
             "plain text; zh, ja-mecab, ko-mecab or char where words have no spaces between them "
-            "(default: none)"
+            "(default: none)",
+            {"choices": TOKENIZERS},
         ),
-        "--compare": _run(
+        "--compare": Option(
             "folder of another run: print its scores, and the p-value of each run's difference "
             "from it, by paired bootstrap",
+            _FOLDER,
+            reads=_RUN,
         ),
-        "--pairs": _option(type=Path, metavar="FILE", reads="*")(
+        "--pairs": Option(
             "instead of translating, print the log-probability of each translation in this file, "
             f"which has a sentence, a tab and its translation on each line: {TEXT}",
+            _FILE,
             excludes=("--compare", "--beam", "--tokenize"),
+            reads="*",
         ),
     },
     "search": _SEARCH,
 }
 _TRANSLATE = {
     "": {
-        "file": _option(type=Path, nargs="?", metavar="FILE", reads="*")(
+        "file": Option(
             f"text to translate, one sentence per line: {TEXT} (default: standard input)",
+            {**_FILE, "nargs": "?"},
+            reads="*",
         ),
         "--out": _OUT,
         "--ensemble": _ENSEMBLE,
-        "--raw": _flag(
+        "--raw": Option(
             "read and write plain text: tokenize it, and detokenize the translation, as Moses "
-            "does; needs sacremoses"
+            "does; needs sacremoses",
+            _FLAG,
         ),
-        "--stream": _flag(
+        "--stream": Option(
             "write each translation during the search, as far as it is final",
+            _FLAG,
             excludes=("--raw", "--n-best"),
         ),
-        "--n-best": _positive(
+        "--n-best": Option(
             "with --beam K: write the N best hypotheses of each line, at most K, each on a line "
-            "with its rank and score, separated by tabs"
+            "with its rank and score, separated by tabs",
+            _POSITIVE,
+            excludes=("--sample",),
         ),
     },
     "search": _SEARCH,
     "sampling": {
-        "--sample": _flag(
-            "draw each token by its probability instead of searching for the best translation"
+        "--sample": Option(
+            "draw each token by its probability instead of searching for the best translation",
+            _FLAG,
+            excludes=("--beam",),
         ),
-        "--temperature": _temperature(
-            "with --sample: below 1, likely tokens are drawn more often (default: 1.0)",
+        "--temperature": Option(
+            "with --sample: below 1, likely tokens are drawn more often (default: %(default)s)",
+            {**_FLOAT, "metavar": "T"},
+            1.0,
             needs="--sample",
         ),
-        "--seed": _seed("random seed for --sample (default: 0)", needs="--sample"),
+        "--seed": Option(
+            "random seed for --sample (default: %(default)s)", _INT, 0, needs="--sample"
+        ),
     },
 }
 _EXPORT = {
     "": {
-        "--to": _option(choices=EXPORTS, required=True)("export format"),
+        "--to": Option("export format", {"choices": EXPORTS, "required": True}),
         "--out": _OUT,
-        "--into": _option(type=Path, metavar="PATH")(
-            f"path to write (default: in --out, {', '.join(sorted(EXPORTS.values()))})"
-        ),
-        "--quantization": _option(choices=QUANTIZATIONS["ctranslate2"], metavar="TYPE")(
-            f"weight type for ctranslate2: {', '.join(QUANTIZATIONS['ctranslate2'])} "
-            "(default: none); for page: int8 or float16 (default: int8)"
+        "--quantization": Option(
+            "weight type for ctranslate2: int8, int8_float32, int8_float16, int16, float16 "
+            "(default: none); for page: int8 or float16 (default: int8)",
+            {"choices": QUANTIZATIONS["ctranslate2"], "metavar": "TYPE"},
         ),
     }
 }
 _IMPORT = {
     "": {
-        "folder": _option(type=Path, metavar="FOLDER")(
-            "folder of the translator", reads="*/config.json"
+        "folder": Option(
+            "folder of the translator", {**_FOLDER, "metavar": "FOLDER"}, reads="*/config.json"
         ),
         "--out": _NEW,
-        "--languages": _languages(
-            "languages of the translator (default: those in tokenizer_config.json, or en de)"
+        "--languages": Option(
+            "languages of the translator (default: those in tokenizer_config.json, or en de)",
+            _LANGUAGES,
         ),
     }
 }
@@ -378,6 +399,13 @@ COMMANDS = {
 def value(options: argparse.Namespace, name: str) -> Any:
     """The value of an option by its name in the table."""
     return getattr(options, name.lstrip("-").replace("-", "_"))
+
+
+def recorded(options: argparse.Namespace) -> dict[str, Any]:
+    """The options of a training that a resumed run must share, with the types of a JSON file."""
+    table = COMMANDS["train"].options
+    found = {name[2:]: value(options, name) for name in table if table[name].recorded}
+    return json.loads(json.dumps(found, default=str))
 
 
 def check_paths(options: argparse.Namespace) -> None:
@@ -399,31 +427,28 @@ def check_paths(options: argparse.Namespace) -> None:
 
 def parser() -> argparse.ArgumentParser:
     """The parser of all commands."""
+    formatter = argparse.RawDescriptionHelpFormatter
     found = argparse.ArgumentParser(
         prog=PROGRAM,
         description="Trains, scores, applies and exports translation models.\n\nEach command works "
         "on the folder of a run, --out DIR, with the model and its vocabularies.",
         epilog=f"'{PROGRAM} COMMAND --help' shows the arguments of a command, with examples.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=formatter,
     )
     commands = found.add_subparsers(dest="command", title="commands", required=True)
-    for name, entry in COMMANDS.items():
-        description, heading, examples = entry.text.partition("examples:\n")
+    for name, (summary, text, groups) in COMMANDS.items():
+        description, heading, examples = text.partition("examples:\n")
         command = commands.add_parser(
             name,
-            help=entry.summary,
+            help=summary,
             description=description,
             epilog=heading + examples,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
+            formatter_class=formatter,
         )
-        runs: argparse._ActionsContainer = command
-        if "--ensemble" in entry.options:
-            runs = command.add_mutually_exclusive_group()
-        for title, options in entry.groups.items():
+        for title, options in groups.items():
             group = command.add_argument_group(title) if title else command
             for flag, option in options.items():
-                place = runs if flag in ("--out", "--ensemble") else group
-                place.add_argument(flag, help=option.help, default=option.default, **option.kind)
+                group.add_argument(flag, help=option.help, default=option.default, **option.kind)
     return found
 
 
@@ -433,45 +458,28 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     options = arguments_parser.parse_args(arguments)
     fail = arguments_parser.error
     table = COMMANDS[options.command].options
-    given = {name for name in table if value(options, name) is not None}
-    for name in sorted(given):
+    given = [name for name in table if value(options, name) not in (None, table[name].default)]
+    for name in given:
         for other in table[name].excludes:
             if other in given:
                 fail(f"{name} cannot be combined with {other}")
         if table[name].needs and table[name].needs not in given:
             fail(f"{name} needs {table[name].needs}")
-    beam = getattr(options, "beam", None) or 1
     if options.command == "train":
-        options.languages = options.languages or LANGUAGES
-        options.pairs = options.pairs or PAIRS
+        options.languages = options.languages or (LANGUAGES if options.data else ("en", "fr"))
         default = "finetune" if options.init else "tiny" if options.data else "toy"
         options.preset = options.preset or default
         if options.preset == "finetune" and not options.init:
             fail("--preset finetune needs --init")
-        if options.preset not in PRESETS[options.model]:
-            others = ", ".join(PRESETS[options.model])
-            fail(f"--model {options.model} has no --preset {options.preset}, but {others}")
         preset = PRESETS[options.model][options.preset]
-        for setting in ("subwords", "tokens"):
-            if getattr(options, setting) is None:
-                setattr(options, setting, getattr(preset, setting))
+        options.subwords = preset.subwords if options.subwords is None else options.subwords
+        options.tokens = preset.tokens if options.tokens is None else options.tokens
         if options.symbols and not options.subwords:
             fail("--symbols needs a subword vocabulary: --subwords N")
-        options.sentences = options.sentences or (None if options.data else GRAMMAR_SENTENCES)
-    elif options.command == "score":
-        if options.pairs and len(options.out) > 1:
-            fail("--pairs needs a single folder in --out")
-    elif options.command == "translate":
-        if options.sample and beam > 1:
-            fail("--sample cannot be combined with --beam")
-        if options.n_best and (options.sample or beam < max(2, options.n_best)):
-            fail("--n-best N needs --beam K with K above 1 and at least N")
+    elif options.command == "score" and options.pairs and len(options.out or ()) > 1:
+        fail("--pairs needs a single folder in --out")
     elif options.command == "export" and options.quantization:
         formats = [to for to, types in QUANTIZATIONS.items() if options.quantization in types]
         if options.to not in formats:
             fail(f"--quantization {options.quantization} needs --to {' or '.join(formats)}")
-    if "--length-penalty" in given:
-        # An imported run has beams of its own.
-        if options.beam == 1 or options.command == "train" and beam == 1:
-            fail("--length-penalty needs --beam K with K above 1")
     return options

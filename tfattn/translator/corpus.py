@@ -1,6 +1,7 @@
 """Sentence pairs, from files or from the toy grammar, with vocabularies and batches for them."""
 
 import argparse
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from tfattn import data
@@ -9,6 +10,7 @@ from tfattn.translator.presets import Preset
 
 Pairs = list[tuple[str, str]]
 Vocabulary = data.Vocabulary | data.SubwordVocabulary | data.MarianVocabulary
+Vocabularies = tuple[Vocabulary, Vocabulary]
 MAX_LENGTH = 100  # tokens of a training sentence, including its begin or end token
 
 
@@ -21,28 +23,30 @@ def training_and_validation(options: argparse.Namespace) -> tuple[Pairs, Pairs]:
 
 def read(options: argparse.Namespace, part: str, option: str = "--data") -> Pairs:
     """The sentence pairs of `part`, which `option` named, from plain or compressed files."""
-    folder, paths = options.data, []
+    paths = []
     for language in options.languages:
-        path = folder / f"{part}.{language}"
+        path = options.data / f"{part}.{language}"
         compressed = path.with_name(f"{path.name}.gz")
         paths.append(compressed if compressed.exists() else path)
         if not paths[-1].is_file():
-            others = [each.name for each in folder.glob("*.*")]
+            others = [each.name for each in options.data.glob("*.*")]
             if option != "--parts" and any(name.startswith(f"{part}.") for name in others):
                 option = "--languages"
             raise WrongName(option if others else "--data", f"file {path}", others)
     return data.read_parallel(*paths)
 
 
-def new_vocabularies(options: argparse.Namespace, train: Pairs) -> list[Vocabulary]:
+def new_vocabularies(options: argparse.Namespace, train: Pairs) -> Vocabularies:
     """Two word vocabularies, or one shared subword vocabulary twice."""
     if not options.subwords:
         min_count = 2 if options.data else 1
         sides = zip(*train, strict=True)
-        return [data.Vocabulary.from_sentences(side, min_count) for side in sides]
+        source, target = (data.Vocabulary.from_sentences(side, min_count) for side in sides)
+        return source, target
     sentences = [sentence for pair in train for sentence in pair]
     size, symbols = options.subwords, options.symbols or ()
-    return [data.SubwordVocabulary.from_sentences(sentences, size, symbols=symbols)] * 2
+    shared = data.SubwordVocabulary.from_sentences(sentences, size, symbols=symbols)
+    return shared, shared
 
 
 class FitPhase(NamedTuple):
@@ -54,15 +58,18 @@ class FitPhase(NamedTuple):
 
 
 def phases(
-    preset: Preset, train: Pairs, vocabularies: list[Vocabulary], options: argparse.Namespace
+    preset: Preset, train: Pairs, vocabularies: Vocabularies, options: argparse.Namespace
 ) -> list[FitPhase]:
     """The phases of `options.epochs` epochs: plain, which teaches fastest, and with BPE dropout."""
     begin, end = preset.bpe_dropout
-    planned = [(0, begin, False), (begin, end, True), (end, options.epochs, False)]
     found = []
-    for start, stop, cut in planned:
+    for start, stop in ((0, begin), (begin, end), (end, options.epochs)):
         if epochs := range(start, min(stop, options.epochs)):
-            source, target = _with_dropout(vocabularies) if cut else vocabularies
+            sides: Iterable[Any] = vocabularies
+            subwords = [v for v in vocabularies if isinstance(v, data.SubwordVocabulary)]
+            if stop == end > begin and subwords:  # both or none
+                sides = map(data.SubwordDropout, subwords)
+            source, target = sides
             counter = data.EpochCounter()
             batches = data.token_batches(
                 train,
@@ -75,20 +82,3 @@ def phases(
             )
             found.append(FitPhase(batches, counter, epochs))
     return found
-
-
-def _with_dropout(vocabularies: list[Vocabulary]) -> list[Any]:
-    return [
-        data.SubwordDropout(each) if isinstance(each, data.SubwordVocabulary) else each
-        for each in vocabularies
-    ]
-
-
-def count_too_long(train: Pairs, vocabularies: list[Vocabulary]) -> int:
-    """The number of pairs that are too long for training."""
-
-    def is_long(side: Vocabulary, line: str) -> bool:
-        # Fast path: a line has at most one token more than characters.
-        return len(line) + 1 >= MAX_LENGTH and len(side.encode(line)) >= MAX_LENGTH
-
-    return sum(any(map(is_long, vocabularies, pair)) for pair in train)

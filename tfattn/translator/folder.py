@@ -1,9 +1,9 @@
 """The files of a run in `--out`."""
 
-import contextlib
 import hashlib
 import json
 import os
+import zipfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,18 +15,8 @@ from tfattn import data, decoding
 from tfattn._files import replacing
 from tfattn.decoding.translate import check_parts
 from tfattn.training.backup import UNREADABLE, lock
-from tfattn.translator.corpus import Vocabulary
-
-# The entries of a record that a command reads, with their types.
-_ENTRIES: dict[str, Any] = {
-    "data": str | None,
-    "epochs": int,
-    "model": list,
-    "model_file": str,
-    "search": dict,
-    "sentences": str,
-    "settings": dict,
-}
+from tfattn.translator.arguments import LANGUAGES
+from tfattn.translator.corpus import Vocabularies
 
 
 class Folder:
@@ -38,24 +28,15 @@ class Folder:
         self.backup = path / "backup.npz"
         self.best_weights = path / "best.weights.h5"
         self.epochs = path / "epochs.csv"
-        self.tensorboard = path / "tensorboard"
         self.model = path / "model.keras"
         self.vocabulary_files = [path / "source.vocabulary", path / "target.vocabulary"]
-        self._lock: filelock.BaseFileLock | None = None
 
-    def lock(self, new: bool = False) -> None:
-        """Locks the folder, created if `new`, against other runs until this process ends."""
-        if self._lock is not None:
-            return
-        path = os.path.realpath(self.path)  # a link's target may not exist yet
+    def lock(self) -> None:
+        """Creates and locks the folder against other runs until this process ends."""
+        os.makedirs(os.path.realpath(self.path), exist_ok=True)  # a link's target may not exist yet
         try:
-            if new:
-                os.makedirs(path)
-            if os.path.isdir(path):
-                self._lock = lock(self.backup)
-            elif os.path.lexists(path):
-                raise ValueError(f"{self.path} is not a folder. Use --out to choose another path.")
-        except (FileExistsError, filelock.Timeout):
+            self._lock = lock(self.backup)
+        except filelock.Timeout:
             raise ValueError(
                 f"another training run writes to {self.path}. Wait for its end, or use --out to "
                 "choose another folder."
@@ -64,23 +45,25 @@ class Folder:
     def read_record(self) -> dict[str, Any]:
         if not self.record.exists():
             return {}
-        with contextlib.suppress(ValueError, RecursionError):
-            found = json.loads(self.record.read_text(encoding="utf-8"))
-            if isinstance(found, dict) and all(
-                isinstance(found[name], kind) for name, kind in _ENTRIES.items() if name in found
-            ):
-                return found
-        raise ValueError(
-            f"{self.record} cannot be read. Delete it to continue without checking the settings, "
-            "or use --out to choose another folder."
-        )
+        try:
+            return json.loads(self.record.read_text(encoding="utf-8"))
+        except ValueError:
+            raise ValueError(
+                f"{self.record} cannot be read. Delete it to continue without checking the "
+                "settings, or use --out to choose another folder."
+            ) from None
 
     def add_to_record(self, **entries: Any) -> None:
         record = {**self.read_record(), **entries}
         with replacing(self.record) as unfinished:
             unfinished.write_text(json.dumps(record, indent=1), encoding="utf-8")
 
-    def save_vocabularies(self, vocabularies: Sequence[Vocabulary]) -> None:
+    def languages(self) -> tuple[str, str]:
+        """The languages of the source and of the target."""
+        source, target = self.read_record().get("settings", {}).get("languages", LANGUAGES)
+        return source, target
+
+    def save_vocabularies(self, vocabularies: Vocabularies) -> None:
         """Saves both vocabularies, and records the fingerprints of their files."""
         for vocabulary, path in zip(vocabularies, self.vocabulary_files, strict=True):
             vocabulary.save(path)
@@ -88,36 +71,32 @@ class Folder:
 
     def vocabulary_fingerprints(self) -> list[str]:
         """Fingerprints of the vocabularies' files, which also contain tokenizers and scores."""
-        return [_file_fingerprint(path) for path in self.vocabulary_files]
+        return [hashlib.sha256(path.read_bytes()).hexdigest() for path in self.vocabulary_files]
 
-    def load_vocabularies(self) -> list[Vocabulary]:
+    def load_vocabularies(self) -> Vocabularies:
         """Both vocabularies, which must be those in the record, if it has them."""
-        vocabularies = [data.load_vocabulary(path) for path in self.vocabulary_files]
+        source, target = map(data.load_vocabulary, self.vocabulary_files)
         if self.read_record().get("model") not in (None, self.vocabulary_fingerprints()):
             raise ValueError(
                 f"the vocabularies in {self.path} are not the vocabularies of its model"
             )
-        return vocabularies
+        return source, target
 
     def save_model(self, model: keras.Model) -> None:
-        """Saves the model, and records the fingerprint of its file."""
         with replacing(self.model) as unfinished:
             model.save(unfinished)
-        self.add_to_record(model_file=_file_fingerprint(self.model))
 
-    def load_model(self, option: str = "--out") -> tuple[keras.Model, list[Vocabulary]]:
-        """The model, and the vocabularies that it was trained with; `option` named the folder."""
+    def load_model(self) -> tuple[keras.Model, Vocabularies]:
+        """The model, and the vocabularies that it was trained with."""
         if not self.model.exists():
             raise FileNotFoundError(
-                f"{self.model} does not exist. Train first, or use {option} to choose its folder."
+                f"{self.model} does not exist. Train first, or use --out to choose its folder."
             )
         vocabularies = self.load_vocabularies()
-        if self.read_record().get("model_file") not in (None, _file_fingerprint(self.model)):
-            raise ValueError(
-                f"{self.model} was damaged or replaced after its training. "
-                f'Delete "model_file" in {self.record} to use it nevertheless.'
-            )
         try:
+            with zipfile.ZipFile(self.model) as archive:  # Keras does not compare its checksums
+                if damaged := archive.testzip():
+                    raise ValueError(f"{damaged} is damaged")
             # Not compiled: an older run has its optimizer, and a PyTorch run that of its backend.
             model = keras.models.load_model(self.model, compile=False)
         except UNREADABLE as error:
@@ -129,32 +108,17 @@ class Folder:
         return model, vocabularies
 
 
-def load_ensemble(paths: Sequence[Path]) -> tuple[Any, list[Vocabulary]]:
+def load_ensemble(paths: Sequence[Path]) -> tuple[Any, Vocabularies]:
     """The model of a run, or several as one, with their vocabularies."""
-    option = "--out" if len(paths) == 1 else "--ensemble"
-    loaded = [Folder(path).load_model(option) for path in paths]
-    model, vocabularies = loaded[0]
-    if len(loaded) == 1:
-        return model, vocabularies
-    for path in paths:
-        if Folder(path).vocabulary_fingerprints() != Folder(paths[0]).vocabulary_fingerprints():
+    folders = [Folder(path) for path in paths]
+    models, vocabularies = zip(*(folder.load_model() for folder in folders), strict=True)
+    for folder in folders[1:]:
+        if folder.vocabulary_fingerprints() != folders[0].vocabulary_fingerprints():
             raise ValueError(
-                f"--ensemble: {paths[0]} and {path} were trained with different vocabularies"
+                f"--ensemble: {paths[0]} and {folder.path} were trained with different vocabularies"
             )
-    return decoding.Ensemble([model for model, _ in loaded]), vocabularies
-
-
-def languages(record: dict[str, Any]) -> tuple[str, str]:
-    """The languages of the source and of the target, from the record of a run."""
-    if record.get("data", "") is None:
-        return "en", "fr"  # of the grammar
-    source, target = record.get("settings", {}).get("languages", ("en", "de"))
-    return source, target
+    return models[0] if len(models) == 1 else decoding.Ensemble(models), vocabularies[0]
 
 
 def fingerprint(lines: Iterable[str]) -> str:
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
-
-
-def _file_fingerprint(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -5,82 +5,76 @@ import contextlib
 import itertools
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NoReturn
-
-import keras
+from typing import Any, NoReturn
 
 from tfattn import data, decoding
 from tfattn.data.parallel import open_text, text_lines
 from tfattn.data.subwords import symbol_pattern
-from tfattn.decoding import Search
 from tfattn.decoding.translate import listed, unknown_words
 from tfattn.translator import translating
-from tfattn.translator.corpus import Vocabulary
-from tfattn.translator.folder import Folder, languages, load_ensemble
+from tfattn.translator.corpus import Vocabularies, Vocabulary
+from tfattn.translator.folder import Folder, load_ensemble
 
 AT_ONCE = 1000  # lines that are translated together, before any is written
+_PLACE = re.compile(r"`?(?:sentences|pairs)\[(\d+)\]`?")  # in messages of `decoding`
 
 
 def translate(options: argparse.Namespace) -> None:
     """Translates all lines with the search selected by the options."""
     paths = options.ensemble or [options.out]
-    model, vocabularies = load_ensemble(paths)
     with opened(options.file) as (text, typed):
+        model, vocabularies = load_ensemble(paths)
         before, after = _moses(Folder(paths[0]), vocabularies) if options.raw else (str, str)
         if typed:
             split = "" if options.raw else ", tokens separated by spaces"
             print(f"One sentence per line{split}; end with Ctrl-D.", file=sys.stderr)
         search = translating.search(options, translating.published_search(options, paths))
         at_once = 1 if typed or options.stream else AT_ONCE
-        progress = at_once > 1 and not sys.stdout.isatty()
         lines, done = map(before, map(str.strip, text)), 0
         unknown = UnknownWords(vocabularies[0], options.raw)
         try:
             while batch := list(itertools.islice(lines, at_once)):
-                encodable = list(itertools.takewhile(unknown.add, batch))
-                pieces = _pieces(model, vocabularies, encodable, search, options, progress, after)
-                with numbered(done, len(encodable)):
-                    for piece in pieces:
+                for line in batch:
+                    unknown.add(line)
+                with numbered(done, len(batch)):
+                    for piece in _pieces(model, batch, vocabularies, search, options, after):
                         print(piece, end="", flush=True)
+                done += len(batch)
                 if typed:
                     unknown.note()
-                done += len(encodable)
-                if len(encodable) < len(batch):
-                    with numbered(done, 1):
-                        vocabularies[0].encode(batch[len(encodable)])
         finally:
             unknown.note()
 
 
 def _pieces(
-    model: keras.Model,
-    vocabularies: list[Vocabulary],
+    model: Any,
     batch: list[str],
-    search: Search,
+    vocabularies: Vocabularies,
+    search: decoding.Search,
     options: argparse.Namespace,
-    progress: bool,
     after: Callable[[str], str],
 ) -> Iterator[str]:
     """What is written for a batch of lines: hypotheses or, with `--stream`, parts of them."""
-    arguments = model, batch, vocabularies, search, progress, options.max_length
-    if not batch:
-        return
     if options.stream:
-        source, target = vocabularies
-        with translating.without_warnings():
-            for line in batch:
-                yield from decoding.translate_stream(
-                    model, line, source, target, search=search, max_length=options.max_length
-                )
-                yield "\n"
-    elif options.n_best is None:
-        yield from (f"{after(text)}\n" for text in translating.translate(*arguments))
-    else:
-        for best in translating.translate(*arguments, call=decoding.translate_n_best):
-            for rank, (text, score) in enumerate(best[: options.n_best], start=1):
-                yield f"{rank}\t{score:.4f}\t{after(text)}\n"
+        (line,), limit = batch, options.max_length
+        yield from decoding.translate_stream(
+            model, line, *vocabularies, search=search, max_length=limit
+        )
+        yield "\n"
+        return
+    call = decoding.translate_n_best if options.n_best else decoding.translate
+    progress = len(batch) > 1 and not sys.stdout.isatty()
+    found = translating.translate(
+        model, batch, vocabularies, search, progress, options.max_length, call
+    )
+    for each in found:
+        if not options.n_best:
+            yield f"{after(each)}\n"
+            continue
+        for rank, (text, score) in enumerate(each[: options.n_best], start=1):
+            yield f"{rank}\t{score:.4f}\t{after(text)}\n"
 
 
 class UnknownWords:
@@ -92,17 +86,13 @@ class UnknownWords:
         self._told: set[str] = set()
         self._lines = 0
 
-    def add(self, line: str) -> bool:
-        """Whether the vocabulary can encode the next line."""
+    def add(self, line: str) -> None:
+        """Reads the next line."""
         self._lines += 1
-        try:
-            ids = self.vocabulary.encode(line)
-        except ValueError:
-            return False
+        ids = self.vocabulary.encode(line)
         words = [w for w in unknown_words(self.vocabulary, line, ids) if w not in self._told]
         if words:
             self._found[f"line {self._lines}"] = words
-        return True
 
     def note(self) -> None:
         """Names the words that were found since the last note, on standard error."""
@@ -113,7 +103,7 @@ class UnknownWords:
         self._told |= words
         self._found = {}
 
-    def _hint(self, words: Iterable[str]) -> str:
+    def _hint(self, words: set[str]) -> str:
         if getattr(self.vocabulary, "tokenizer", "") is not None:
             return ""  # subwords, or a tokenizer of its own
         bare = {re.sub(r"^\W+|\W+$", "", word) for word in words}
@@ -125,16 +115,13 @@ class UnknownWords:
 
 @contextlib.contextmanager
 def numbered(done: int, count: int) -> Iterator[None]:
-    """Adds line numbers to an error in one of `count` lines that follow `done` earlier lines."""
+    """Names the lines of errors in `count` lines after `done` earlier ones."""
     try:
         yield
     except ValueError as error:
         where = f"line {done + 1}" if count == 1 else f"lines {done + 1} to {done + count}"
-        said = re.sub(_PLACE, lambda place: f"line {done + 1 + int(place[1])}", str(error))
+        said = _PLACE.sub(lambda place: f"line {done + 1 + int(place[1])}", str(error))
         raise ValueError(f"{where}: {said}") from None
-
-
-_PLACE = r"`?(?:sentences|pairs)\[(\d+)\]`?"  # in error messages of `decoding`
 
 
 @contextlib.contextmanager
@@ -149,14 +136,14 @@ def opened(path: Path | None) -> Iterator[tuple[Iterator[str], bool]]:
 
 
 def _moses(
-    folder: Folder, vocabularies: list[Vocabulary]
+    folder: Folder, vocabularies: Vocabularies
 ) -> tuple[Callable[[str], str], Callable[[str], str]]:
     """Functions from plain text to the source's tokens, and from target tokens to plain text."""
     if isinstance(vocabularies[0], data.MarianVocabulary):
         raise ValueError(f"--raw: the model in {folder.path} reads and writes plain text already")
     source, target = (
         data.Moses(language, lowercase=not _has_capitals(side))
-        for language, side in zip(languages(folder.read_record()), vocabularies, strict=True)
+        for language, side in zip(folder.languages(), vocabularies, strict=True)
     )
     symbol = symbol_pattern(getattr(vocabularies[0], "symbols", ()))
 

@@ -37,6 +37,8 @@ _TOY = Preset({}, subwords=0, tokens=768, epochs=5, peak=0.0018, warmup=400, ema
 _BASE = Preset(
     {}, subwords=32_000, tokens=4096, epochs=20, peak=0.0007, warmup=4000, ema_window=500
 )
+# For --init, with the sizes of that model: a small rate keeps what it has learned.
+_FINETUNE = _TOY._replace(tokens=2048, epochs=3, peak=0.0001, warmup=100, cooldown=1)
 
 PRESETS = {
     "transformer": {
@@ -56,8 +58,7 @@ PRESETS = {
             cooldown=15,
             bpe_dropout=(50, 75),
         ),
-        # For --init, with the sizes of that model: a small rate keeps what it has learned.
-        "finetune": _TOY._replace(tokens=2048, epochs=3, peak=0.0001, warmup=100, cooldown=1),
+        "finetune": _FINETUNE,
         # Vaswani et al. 2017, table 3, base: the defaults of `Transformer`.
         "base": _BASE._replace(sizes={"dropout": 0.1}),
     },
@@ -75,6 +76,7 @@ PRESETS = {
             ema_window=500,
             cooldown=6,
         ),
+        "finetune": _FINETUNE,
         # The sizes of Bahdanau et al.: embeddings of 620, states of 1000.
         "base": _BASE._replace(sizes={"dropout": 0.2}),
     },

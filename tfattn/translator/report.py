@@ -10,31 +10,30 @@ from tfattn import plot, training
 from tfattn._files import replacing
 from tfattn.layers.attention.weights import attention_weights
 from tfattn.translator import translating
-from tfattn.translator.corpus import Vocabulary
+from tfattn.translator.corpus import Vocabularies
 from tfattn.translator.run import Run
 
 
-def show(run: Run, model: keras.Model, history: dict[str, Any]) -> None:
+def show(run: Run, model: keras.Model) -> None:
     """Prints scores and a few translations, and draws attention weights and the loss curve."""
     options, folder = run.options, run.folder
     sources, references = zip(*run.scored[: options.sentences], strict=True)
-    search = translating.search(options, translating.published_search(options, [folder.path]))
-    hypotheses = translating.translate(model, sources, run.vocabularies, search, progress=True)
-    seconds = run.seconds  # before the figures
+    hypotheses = translating.translate(model, sources, run.vocabularies, run.search, progress=True)
 
     print("\nTranslations of held-out sentences:")
     shown = list(zip(sources, hypotheses, references, strict=True))[:5]
     for source, hypothesis, reference in shown:
         print(f"  source     {source}\n  model      {hypothesis}\n  reference  {reference}\n")
     source, hypothesis, _ = max(shown, key=lambda sentences: len(sentences[0]))
-    figure = _attention_figure(model, source, hypothesis, run.vocabularies)
-    figures = {"attention.png": figure, "loss.png": plot.loss_curve(history)}
+    attention = _attention_figure(model, source, hypothesis, run.vocabularies)
+    figures = {"attention.png": attention, "loss.png": plot.loss_curve(run.backup.history)}
     for name, figure in figures.items():
         with replacing(folder.path / name) as unfinished:
             figure.savefig(unfinished, dpi=150)
     print(f"figures and model: {folder.path}")
 
-    best = run.best_epoch(history)
+    history, (name, better) = run.backup.history, run.monitored
+    best = history[name].index(run.backup.best(name, better))
     val_bleu = history["val_bleu"][best]
     exact = np.mean([h == r for h, r in zip(hypotheses, references, strict=True)])
     result = {
@@ -47,14 +46,12 @@ def show(run: Run, model: keras.Model, history: dict[str, Any]) -> None:
         "best_epoch": best + 1,
         "parameters": model.count_params(),
         "epochs": len(history["loss"]),
-        "training_seconds": round(sum(history["seconds"]), 1),  # of all epochs, with validation
-        "seconds": round(seconds, 1),  # from the start of the command
     }
     print("result:", json.dumps(result))  # one line, easy to parse
 
 
 def _attention_figure(
-    model: keras.Model, source: str, hypothesis: str, vocabularies: list[Vocabulary]
+    model: keras.Model, source: str, hypothesis: str, vocabularies: Vocabularies
 ) -> Any:
     """Where each head of the decoder's last block attends while it writes the hypothesis."""
     reads, writes = vocabularies

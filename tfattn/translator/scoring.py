@@ -1,20 +1,20 @@
 """Scores: a table of BLEU and chrF by sacrebleu, and log-probabilities of given pairs."""
 
 import argparse
-import functools
 import json
 import statistics
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from tfattn import _optional, decoding
 from tfattn.translator import corpus, lines, translating
-from tfattn.translator.arguments import GRAMMAR_SENTENCES, WrongName
+from tfattn.translator.arguments import WrongName
 from tfattn.translator.corpus import Pairs
-from tfattn.translator.folder import Folder, fingerprint, languages, load_ensemble
+from tfattn.translator.folder import Folder, fingerprint, load_ensemble
 
+Scores = dict[str, dict[str, Any]]  # from a metric to its score and interval
 DEVIATION = "standard deviation"
 # Sentences drawn for the bootstrap. sacrebleu holds all of them, with 72 bytes each.
 RESAMPLED = 10_000_000
@@ -22,84 +22,99 @@ RESAMPLED = 10_000_000
 
 def score_pairs(options: argparse.Namespace) -> None:
     """Prints the log-probability of the second sentence of each line given the first."""
-    pairs = []
     with lines.opened(options.pairs) as (text, _):
-        for number, line in enumerate(text, start=1):
-            pair = line.split("\t")
-            if len(pair) != 2:
-                line = f"line {number} of {options.pairs}"
-                raise ValueError(f"{line} must be a sentence, a tab and its translation")
-            pairs.append((pair[0], pair[1]))
-    model, (source, target) = load_ensemble(options.ensemble or options.out)
-    for side, (name, vocabulary) in enumerate((("source", source), ("target", target))):
-        unknown = lines.UnknownWords(vocabulary, raw=True, name=f"{name} vocabulary")
-        for sentences in pairs:
-            unknown.add(sentences[side])
+        split = [line.partition("\t") for line in text]
+    for number, (_, tab, translation) in enumerate(split, start=1):
+        if not tab or "\t" in translation:
+            line = f"line {number} of {options.pairs}"
+            raise ValueError(f"{line} must be a sentence, a tab and its translation")
+    pairs = [(sentence, translation) for sentence, _, translation in split]
+    model, vocabularies = load_ensemble(options.ensemble or options.out)
+    for side, name in enumerate(("source vocabulary", "target vocabulary")):
+        unknown = lines.UnknownWords(vocabularies[side], raw=True, name=name)
+        for pair in pairs:
+            unknown.add(pair[side])
         unknown.note()
-    with lines.numbered(0, len(pairs)), translating.without_warnings():
-        for log_probability in decoding.log_probabilities(model, pairs, source, target):
+    with lines.numbered(0, len(pairs)):
+        for log_probability in decoding.log_probabilities(model, pairs, *vocabularies):
             print(f"{log_probability:.4f}")
 
 
 def score(options: argparse.Namespace) -> None:
     """Prints a table, the mean and standard deviation of several runs, and a line of JSON."""
     metrics = _metrics(options.tokenize or "none")
-    baseline = [] if options.compare is None else [[options.compare]]
-    ensembles = [options.ensemble] if options.ensemble else [[out] for out in options.out]
-    # Read all parts first, to fail before the first translation if a file is missing.
-    runs = {
-        " + ".join(map(str, paths)): (paths, _parts_of_all(paths, options))
-        for paths in (*baseline, *ensembles)
-    }
-    if baseline:
-        _check_same_sentences("--compare", {name: parts for name, (_, parts) in runs.items()})
-    show = functools.partial(_print_row, [(*runs, DEVIATION), (*options.parts, "part")])
-    show(("run", "part"), metrics)
+    baseline = [[options.compare]] if options.compare else []
+    scored = [options.ensemble] if options.ensemble else [[out] for out in options.out]
+    runs = {" + ".join(map(str, paths)): paths for paths in (*baseline, *scored)}
+    parts = _parts(runs, options)  # fails before the first translation if a file is missing
     searches = {
-        name: translating.published_search(options, paths) for name, (paths, _) in runs.items()
+        name: translating.search(options, translating.published_search(options, paths))
+        for name, paths in runs.items()
     }
-    if len({json.dumps(search) for search in searches.values()}) > 1:
+    if len(set(map(repr, searches.values()))) > 1:
         print(
             "note: the runs are translated by different searches, which changes the scores too; "
             "--beam 1 is the same for all",
             file=sys.stderr,
         )
-    found: dict[str, Any] = {}
+    widths = [max(map(len, names)) for names in ((*runs, DEVIATION), (*options.parts, "part"))]
+
+    def show(run: str, part: str, cells: Sequence[str]) -> None:
+        names = f"{run:{widths[0]}}  {part:{widths[1]}}"
+        print("  ".join((names, *(f"{cell:31}" for cell in cells))).rstrip(), flush=True)
+
+    show("run", "part", list(metrics))
+    found: dict[str, dict[str, Scores]] = {name: {} for name in runs}
     compared: dict[str, list[str]] = {}
-    for name, (paths, parts) in runs.items():
+    for name, paths in runs.items():
         model, vocabularies = load_ensemble(paths)
-        found[name] = {}
-        for part, pairs in parts.items():
+        for part, pairs in parts[name].items():
             sources = [source for source, _ in pairs]
-            search = translating.search(options, searches[name])
             hypotheses = translating.translate(
-                model, sources, vocabularies, search, True, options.max_length
+                model, sources, vocabularies, searches[name], True, options.max_length
             )
             other = compared.setdefault(part, hypotheses) if baseline else hypotheses
-            scores, signatures = _scores(metrics, hypotheses, pairs, other)
-            found[name][part] = scores
-            show((name, part), map(_cell, scores.values()))
-    result = {**translating.settings(options), "runs": found}
-    if any(searches.values()):
-        result["published"] = {name: search for name, search in searches.items() if search}
-    # Then no run used the options' search.
-    if all("num_beams" in search for search in searches.values()):
-        del result["beam"], result["length_penalty"]
+            found[name][part], signatures = _scores(metrics, hypotheses, pairs, other)
+            show(name, part, list(map(_cell, found[name][part].values())))
+    result: dict[str, Any] = {"searches": {name: repr(each) for name, each in searches.items()}}
+    result |= {"max_length": options.max_length, "sentences": options.sentences, "runs": found}
     if baseline:
         result["compare"] = str(options.compare)
     elif len(found) > 1:
-        for name, summary in (("mean", statistics.mean), (DEVIATION, statistics.stdev)):
-            result[name] = {}
-            for part in dict.fromkeys(options.parts):
-                scores = {
-                    metric: round(summary(run[part][metric]["score"] for run in found.values()), 2)
-                    for metric in metrics
-                }
-                show((name, part), (f"{score:.2f}" for score in scores.values()))
-                result[name][part] = scores
+        result |= _summaries(found, show)
     for name, signature in signatures.items():
         print(f"{name}: {signature}")
     print("result:", json.dumps({**result, "signatures": signatures}))  # one line, easy to parse
+
+
+def _summaries(
+    found: dict[str, dict[str, Scores]], show: Callable[[str, str, Sequence[str]], None]
+) -> dict[str, Any]:
+    """The mean and the standard deviation of several runs, which are also printed."""
+    summaries: dict[str, Any] = {"mean": {}, DEVIATION: {}}
+    first = next(iter(found.values()))
+    for name, summary in (("mean", statistics.mean), (DEVIATION, statistics.stdev)):
+        for part, metrics in first.items():
+            summaries[name][part] = {
+                metric: round(summary(run[part][metric]["score"] for run in found.values()), 2)
+                for metric in metrics
+            }
+            show(name, part, [f"{value:.2f}" for value in summaries[name][part].values()])
+    return summaries
+
+
+def _parts(runs: dict[str, list[Path]], options: argparse.Namespace) -> dict[str, dict[str, Pairs]]:
+    """The parts of each run; those compared, or in an ensemble, must have the same sentences."""
+    paths = {path: read_parts(Folder(path), options) for each in runs.values() for path in each}
+    (first, wanted), *others = paths.items()
+    for path, parts in others if options.compare or options.ensemble else ():
+        for part in wanted:
+            if parts[part] != wanted[part]:
+                raise ValueError(
+                    f"{first} and {path} have other sentences of {part}. Use --data to score both "
+                    "on the same files."
+                )
+    return {name: paths[each[0]] for name, each in runs.items()}
 
 
 def _metrics(tokenize: str) -> dict[str, Any]:
@@ -110,13 +125,6 @@ def _metrics(tokenize: str) -> dict[str, Any]:
         return {"BLEU": metrics.BLEU(tokenize=tokenize, force=True), "chrF2": metrics.CHRF()}
     except RuntimeError as error:  # MeCab is not installed, as sacrebleu says
         raise ImportError(f"--tokenize {tokenize}: {error}") from None
-
-
-def _parts_of_all(paths: Sequence[Path], options: argparse.Namespace) -> dict[str, Pairs]:
-    """The parts of an ensemble, which are those of each of its runs."""
-    parts = {str(path): read_parts(Folder(path), options) for path in paths}
-    _check_same_sentences("--ensemble", parts)
-    return parts[str(paths[0])]
 
 
 def read_parts(folder: Folder, options: argparse.Namespace) -> dict[str, Pairs]:
@@ -130,30 +138,18 @@ def read_parts(folder: Folder, options: argparse.Namespace) -> dict[str, Pairs]:
         )
     if path is None:
         return {part: _held_out(folder, record, part, options.sentences) for part in options.parts}
-    read = argparse.Namespace(data=Path(path), languages=languages(record))
+    read = argparse.Namespace(data=Path(path), languages=folder.languages())
     return {part: corpus.read(read, part, "--parts")[: options.sentences] for part in options.parts}
 
 
 def _held_out(folder: Folder, record: dict[str, Any], part: str, sentences: int | None) -> Pairs:
     if part != "val":
-        missing = f"part {part} of the grammar, from which {folder.path} learned"
-        raise WrongName("--parts", missing, ["val"])
+        raise WrongName("--parts", f"part {part} of the grammar in {folder.path}", ["val"])
     toy = argparse.Namespace(**record["settings"], data=None)
     train, validation = corpus.training_and_validation(toy)
     if fingerprint(line for pair in (*train, *validation) for line in pair) != record["sentences"]:
         raise ValueError(f"the grammar has changed since the run in {folder.path} was trained")
-    return validation[: sentences or GRAMMAR_SENTENCES]
-
-
-def _check_same_sentences(option: str, runs: dict[str, dict[str, Pairs]]) -> None:
-    (first, wanted), *others = runs.items()
-    for name, parts in others:
-        for part in wanted:
-            if parts[part] != wanted[part]:
-                raise ValueError(
-                    f"{option} {first}: {name} is scored on other sentences of {part}. Use --data "
-                    "to score both on the same files."
-                )
+    return validation[:sentences]
 
 
 def _scores(
@@ -182,10 +178,3 @@ def _cell(score: dict[str, Any]) -> str:
     low, high = score["interval"]
     p_value = f" p={score['p_value']:.3f}" if "p_value" in score else ""
     return f"{score['score']:.2f} [{low:.2f}, {high:.2f}]{p_value}"
-
-
-def _print_row(columns: list[tuple[str, ...]], names: Iterable[str], cells: Iterable[str]) -> None:
-    """Prints a line of the table, with names as wide as those in their columns."""
-    widths = [max(len(str(name)) for name in column) for column in columns]
-    names = (f"{name:{width}}" for name, width in zip(names, widths, strict=True))
-    print("  ".join((*names, *(f"{cell:31}" for cell in cells))).rstrip(), flush=True)

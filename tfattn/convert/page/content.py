@@ -105,7 +105,6 @@ def of_vocabulary(who: str, name: str, vocabulary: Any) -> dict[str, Any]:
     return {
         "kind": kind,
         "words": vocabulary.words,
-        "normalization": vocabulary.normalization,
         "skipsSpace": getattr(vocabulary, "tokenizer", None) is not None,
     }
 

@@ -75,8 +75,6 @@ def to_page(
     check_parts(who, model, source_vocabulary, target_vocabulary)
     path = _checks.path(who, "path", path)
     examples = _checks.strings(who, "examples", examples)
-    if title is not None:
-        _checks.string(who, "title", title)
     if quantization not in content.QUANTIZATIONS:
         _checks.fail(who, "quantization", f"be one of {content.QUANTIZATIONS}", quantization)
     tensors, stored = content.to_bytes(weights.rows(model), quantization)

@@ -10,18 +10,16 @@ const WHITE = /[\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205
 const split = (sentence) => sentence.split(WHITE).filter((word) => word);
 
 class Vocabulary {
-  // kind: "words", "characters" or "subwords". normalization: "NFC", "NFKC" or null. skipsSpace:
-  // whether an unknown SPACE is no token.
-  constructor({ kind, words, normalization, skipsSpace }) {
-    Object.assign(this, { kind, words, normalization, skipsSpace });
+  // kind: "words", "characters" or "subwords". skipsSpace: whether an unknown SPACE is no token.
+  constructor({ kind, words, skipsSpace }) {
+    Object.assign(this, { kind, words, skipsSpace });
     this.ids = new Map(words.map((word, id) => [word, id]).slice(SPECIAL));
   }
 
   // The tokens {text, id} of a sentence, without begin or end.
   encode(sentence) {
     const texts = { words: split, characters, subwords: this.subwords.bind(this) }[this.kind];
-    const normal = this.normalization ? sentence.normalize(this.normalization) : sentence;
-    const tokens = texts(normal).map((text) => ({ text, id: this.ids.get(text) ?? UNKNOWN }));
+    const tokens = texts(sentence).map((text) => ({ text, id: this.ids.get(text) ?? UNKNOWN }));
     if (this.kind !== "subwords") {
       return tokens.filter(({ text, id }) => (
         !this.skipsSpace || text !== SPACE || id !== UNKNOWN));

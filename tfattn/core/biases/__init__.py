@@ -9,14 +9,13 @@ and to arrays:
     >>> print(tuple(bias.dense(3, 3).shape))
     (1, 2, 3, 3)
 
-To add a bias, write a class with one method, `on(grid, *parameters)`, in a file of its own here.
+To add a bias, write a class with one method, `on(grid, *parameters)`. An argument of another type,
+rank or range than described raises a ValueError.
 """
 
-from tfattn.core.biases.alibi import alibi
+from tfattn.core.biases.arrays import checked as checked
+from tfattn.core.biases.arrays import explicit
 from tfattn.core.biases.base import Bias
-from tfattn.core.biases.explicit import checked as checked
-from tfattn.core.biases.explicit import explicit
-from tfattn.core.biases.relative import relative
-from tfattn.core.biases.sums import _Sum as _Sum  # defines `+`
+from tfattn.core.biases.distances import alibi, relative
 
 __all__ = ["Bias", "alibi", "explicit", "relative"]

@@ -7,7 +7,7 @@ from tfattn._types import Size, Tensor
 from tfattn.core.masks.grid import Grid
 from tfattn.core.objects import GridFunction, registered_in
 
-# The function of `+`, filled in by `sums` to avoid a circular import.
+# The function of `+`, filled in by `arrays` to avoid a circular import.
 OPERATORS: dict[str, Callable[..., "Bias"]] = {}
 
 
@@ -22,29 +22,26 @@ class Bias(GridFunction):
 
     `tfattn.attend` relies on the following:
 
-    - It calls `on(grid, *parameters)` with as many tensors as `parameters()` returns, of the same
-      shapes and dtypes, and in that order. They may be other tensors than the object's own
-      (symbolic tensors, in a traced function), so `on` computes from its arguments.
-    - `on` is a pure function of the grid, of these arguments and of the object's state. It is
-      called once per block, in any order, inside loops and traced functions, and again for the
-      backward pass. It builds nothing of size T × S.
+    - It calls `on(grid, *parameters)` with tensors of the number, order, shapes and dtypes of
+      `parameters()`. They may be others than the object's own (symbolic ones, in a traced
+      function), so `on` computes from its arguments.
+    - `on` is a pure function of the grid, of these arguments and of the object's state: called once
+      per block, in any order, inside loops, and again for the backward pass. It builds nothing of
+      size T × S.
     - It returns floats, of rank 2 `(t, s)`, 3 `(B, t, s)` or 4 `(B, H, t, s)`, with size 1 where it
-      repeats. `attend` casts them to the dtype of the scores.
-    - A rectangle may reach beyond the matrix. Its bias there is added to scores that are discarded,
-      and must be finite.
-    - The gradient of a parameter is added up block by block: the vjp of `on(grid, *parameters)`
-      with the gradient of that block's scores, summed over the axes where the bias repeats and cast
-      to its dtype. So a bias needs no code for gradients where `on` is made of differentiable
-      operations. A parameter that is not a float gets no gradient. The streamed path refuses a
-      variable that `on` reads and `parameters` leaves out.
+      repeats. `attend` casts them to the dtype of the scores. A rectangle may reach beyond the
+      matrix, where its bias is discarded, and must be finite.
+    - The gradient of a parameter is added up block by block, so a bias needs no code for gradients
+      where `on` is made of differentiable operations. A parameter that is not a float gets none.
+      The streamed path refuses a variable that `on` reads and `parameters` leaves out.
 
     Attributes:
         differs_by_head: whether the bias may differ from head to head. `on` then returns four axes,
             and the second has size H. Where it is False, heads can be computed separately.
         splits_by_head: whether `on` returns the heads of the grid alone, cut out of its tensors by
             `grid.heads_of`. Then too heads can be computed separately, and blocks need less memory.
-        is_of_distance: whether the bias of a pair depends on the difference of its positions alone.
-            Then all blocks along a diagonal are the same.
+        is_of_distance: whether the bias depends on the difference of positions alone. Then all
+            blocks along a diagonal are the same.
     Example: a penalty on keys that come after the query.
         >>> class Later(biases.Bias):
         ...     def on(self, grid):
@@ -70,9 +67,7 @@ class Bias(GridFunction):
         raise NotImplementedError
 
     def has_factors(self, grid: Grid) -> bool | Tensor:
-        """Whether `factors` is known to be the bias of all of `grid`: a bool, or a scalar bool
-        tensor.
-        """
+        """Whether `factors` is known to be the bias of all of `grid`: a bool or a scalar tensor."""
         return False
 
     def factors(self, grid: Grid, *parameters: Any) -> tuple[Tensor, Tensor]:

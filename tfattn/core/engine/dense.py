@@ -3,13 +3,17 @@
 from collections.abc import Callable
 
 import keras
+import numpy as np
 from keras import ops
 
 from tfattn._types import Tensor
-from tfattn.core import pairs, products, softmax
+from tfattn.core import softmax
 from tfattn.core.call import AttentionCall
-from tfattn.core.guard import guard, known_finite
+from tfattn.core.engine import devices
+from tfattn.core.guard import guard
+from tfattn.core.masks import Grid
 from tfattn.core.scores import facts_of
+from tfattn.core.tensors import matmul, with_heads
 
 
 def run(
@@ -17,23 +21,22 @@ def run(
 ) -> Tensor | tuple[Tensor, ...]:
     """The result of `core.attend`; `drop` is the function that drops weights, if not Keras's."""
     query, key, value = call.query, call.key, call.value
-    visible = None
+    grid, rank, visible = Grid.whole(*call.lengths), len(query.shape), None
     if call.mask is not None:
-        visible = pairs.with_heads(call.mask.dense(*call.lengths), call.rank)
+        visible = with_heads(call.mask.on(grid), rank)
 
-        def sees(finite: Tensor) -> Tensor:
-            nonfinite = ops.squeeze(ops.logical_not(finite), -1)
-            some = ops.logical_and(visible, ops.expand_dims(nonfinite, -2))
-            return ops.any(some, axis=-1, keepdims=True)
+        def attends_to(finite: Tensor) -> Tensor:
+            broken = ops.swapaxes(ops.logical_not(finite), -1, -2)  # (..., 1, S)
+            return ops.any(ops.logical_and(visible, broken), axis=-1, keepdims=True)
 
-        if not known_finite(key, value):
-            query, key, value, *_ = guard(query, key, value, sees)
+        if not _known_finite(key, value):
+            query, key, value = guard(query, key, value, attends_to)
     scores = call.score(query, key, *call.parameters)  # (..., T, S)
     # float32 or wider up to the weights: half precision has too few digits for an exponent.
     scores = ops.cast(scores, keras.backend.result_type(scores.dtype, "float32"))
     if call.bias is not None:
-        bias = ops.cast(call.bias.dense(*call.lengths), scores.dtype)
-        scores = scores + pairs.with_heads(bias, call.rank)
+        bias = ops.cast(call.bias.on(grid, *call.bias.parameters()), scores.dtype)
+        scores = scores + with_heads(bias, rank)
     largest = None
     if call.bias is not None or not facts_of(call.score).always_finite:
         visible = softmax.not_hidden(scores, visible)
@@ -47,7 +50,7 @@ def run(
         kept = drop(weights)
     elif call.dropout:
         kept = keras.random.dropout(weights, call.dropout, seed=call.seed)
-    found = [products.matmul(kept, value)]  # (..., T, Dv)
+    found = [matmul(kept, value)]  # (..., T, Dv)
     if call.return_weights:
         found.append(weights)
     if call.return_log_sum_exp:
@@ -57,3 +60,13 @@ def run(
             sums = sums + largest[..., 0]
         found.append(ops.cast(sums, wide))
     return tuple(found) if len(found) > 1 else found[0]
+
+
+def _known_finite(*tokens: Tensor) -> bool:
+    """Whether all tokens are finite, if that is quickly read: in eager TensorFlow on a CPU."""
+    if keras.backend.backend() != "tensorflow" or devices.kind(tokens[0]) != "cpu":
+        return False
+    try:
+        return all(np.isfinite(ops.convert_to_numpy(x)).all() for x in tokens)
+    except NotImplementedError:  # symbolic
+        return False

@@ -8,10 +8,10 @@ from keras import ops
 
 from tfattn import _checks, _gradients
 from tfattn._types import Size, Tensor
-from tfattn.core import symbolic
 from tfattn.core.call import AttentionCall
 from tfattn.core.engine import STREAMING_BACKENDS, dense, devices, fused, scan, scope, sizes
 from tfattn.core.scores import facts_of
+from tfattn.core.tensors import shape_of
 
 
 def run(call: AttentionCall) -> Any:
@@ -40,24 +40,20 @@ def run(call: AttentionCall) -> Any:
 
 def streams(call: AttentionCall) -> bool | Tensor:
     """Whether a call streams: a bool, or a bool tensor where sizes are unknown until run time."""
-    able = keras.backend.backend() in STREAMING_BACKENDS
-    able = able and not call.return_weights and call.normalizer is None
-    path = scope.checked("attend", call.path)
-    if path == "streamed" and not able:
+    path, backend = call.path, keras.backend.backend()
+    able = backend in STREAMING_BACKENDS and not call.return_weights and call.normalizer is None
+    if path is not None and scope.checked("attend", path) == "streamed" and not able:
         expected = "be 'dense' with this backend, or where the weights are returned"
         if call.normalizer is not None:
             expected = "be 'dense' with a `normalizer`, which needs all scores of a query at once"
         _checks.fail("attend", "path", expected, path)
-    if not able or _is_abstract(call):
-        return False
     path = scope.wanted() if path is None else path
-    thresholds = devices.entry(sizes.STREAMING_THRESHOLDS, call.query)
-    found: bool | Tensor = path == "streamed"
-    if path is None and not _is_exported():
-        found = _has_kernel(call, thresholds) or _is_long(call, thresholds)
-    if found is False:
+    if not able or path == "dense" or isinstance(call.query, keras.KerasTensor):
         return False
-    if _has_tangents_in_graph(call):
+    if backend != "tensorflow" and (_is_abstract(call) or (path is None and _is_exported())):
+        return False
+    found = path == "streamed" or _pays(call)
+    if found is not False and backend == "tensorflow" and _has_tangents_in_graph(call):
         if call.path == "streamed":
             expected = "be 'dense' for a `tf.autodiff.ForwardAccumulator` inside of a graph"
             _checks.fail("attend", "path", expected, path)
@@ -67,14 +63,12 @@ def streams(call: AttentionCall) -> bool | Tensor:
 
 def _is_abstract(call: AttentionCall) -> bool:
     """Whether only shapes are computed, from unknown sizes."""
-    query, key = call.query, call.key
-    if isinstance(query, keras.KerasTensor):
-        return True
     # Keras traces unknown sizes as symbols on JAX, and uses meta tensors on PyTorch. A symbolic
     # batch size does not matter.
     if keras.backend.backend() == "jax":
-        return not all(isinstance(size, int) for size in (*query.shape[1:], *key.shape[1:]))
-    return keras.backend.backend() == "torch" and devices.kind(query) == "meta"
+        sizes = (*call.query.shape[1:], *call.key.shape[1:])
+        return not all(isinstance(size, int) for size in sizes)
+    return devices.kind(call.query) == "meta"
 
 
 def _is_exported() -> bool:
@@ -89,23 +83,23 @@ def _is_exported() -> bool:
 
 
 def _has_tangents_in_graph(call: AttentionCall) -> bool:
-    if keras.backend.backend() != "tensorflow":
-        return False
     learned = () if call.bias is None else call.bias.parameters()
     operands = (call.query, call.value, call.key)
     return _gradients.has_tangents_in_graph((*operands, *call.parameters, *learned))
 
 
-def _has_kernel(call: AttentionCall, thresholds: sizes.StreamingThresholds) -> bool:
-    pairs = math.prod((call.query.shape[-2] or 0, call.key.shape[-2] or 0))
-    return pairs >= thresholds.fused_pairs and fused.takes(call)
+def _pays(call: AttentionCall) -> bool | Tensor:
+    """Whether a kernel of the backend, or blocks, are faster than the dense path or needed."""
+    thresholds = devices.entry(sizes.STREAMING_THRESHOLDS, call.query)
+    pairs = (call.query.shape[-2] or 0) * (call.key.shape[-2] or 0)
+    return (pairs >= thresholds.fused_pairs and fused.takes(call)) or _is_long(call, thresholds)
 
 
 def _is_long(call: AttentionCall, thresholds: sizes.StreamingThresholds) -> bool | Tensor:
     known = [n for n in (call.query.shape[-2], call.key.shape[-2]) if isinstance(n, int)]
     if known and min(known) < thresholds.tokens:
         return False
-    batch, *heads, _, width = symbolic.shape_of(call.query)
+    batch, *heads, _, width = shape_of(call.query)
     # An unknown batch size is seldom 1.
     rows = batch if len(known) < 2 or isinstance(batch, int) else sizes.UNKNOWN_BATCH
     facts = facts_of(call.score)

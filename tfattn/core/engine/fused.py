@@ -2,32 +2,27 @@
 `scaled_dot_product_attention`, and cuDNN's through `jax.nn.dot_product_attention`.
 
 Neither holds the T × S scores. Both support dot products without a mask or with a causal mask over
-as many queries as keys; on PyTorch a bias that is linear in the distance becomes more columns of
-the operands. Other calls use `scan`, and so do second derivatives on PyTorch, for which cuDNN's
-kernel raises.
+as many queries as keys. Other calls use `scan`, and so do second derivatives on PyTorch, for which
+cuDNN's kernel raises.
 """
 
 import functools
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 import keras
-from keras import ops
 
 from tfattn._types import Tensor
-from tfattn.core.biases import Bias, alibi
 from tfattn.core.call import AttentionCall
 from tfattn.core.engine import devices
-from tfattn.core.masks import Grid, Mask, causal
+from tfattn.core.masks import Mask, causal
 from tfattn.core.scores import facts_of
 
 
 def takes(call: AttentionCall) -> bool:
     """Whether a kernel of the backend supports the call."""
     query, value, key, mask = call.query, call.value, call.key, call.mask
-    if call.dropout or call.return_log_sum_exp or call.rank != 4:
-        return False
-    if call.bias is not None and not _takes_factors(call):
+    if call.dropout or call.return_log_sum_exp or call.rank != 4 or call.bias is not None:
         return False
     plain = mask is None or (type(mask) is causal and query.shape[-2] == key.shape[-2])
     if not (plain and facts_of(call.score).is_product):
@@ -38,23 +33,12 @@ def takes(call: AttentionCall) -> bool:
     return alike and kernel is not None and kernel(query, value, key, mask)
 
 
-def _takes_factors(call: AttentionCall) -> bool:
-    """Whether the kernel can add the bias by extra columns of query and key."""
-    known = type(call.bias) is alibi and type(call.mask) is causal
-    if not known or keras.backend.backend() != "torch":
-        return False
-    # Half precision, and products on a GPU, may round positions.
-    wide = keras.backend.standardize_dtype(call.query.dtype) in ("float32", "float64")
-    return wide and devices.kind(call.query) == "cpu"
-
-
 def run(
     query: Any,
     value: Any,
     key: Any,
     score: Callable[..., Tensor],
     mask: Mask | None,
-    bias: Bias | None,
     recompute: Callable[..., Tensor],
 ) -> Tensor:
     """Output `(B, H, T, Dv)` of guarded operands; `recompute(query, key, value)` is the same, and
@@ -62,44 +46,18 @@ def run(
     """
     scale = query.shape[-1] ** -0.5 if facts_of(score).is_scaled else 1.0
     options: dict[str, Any] = {"is_causal": mask is not None, "scale": scale}
-    if keras.backend.backend() == "torch":
-        import torch
+    if keras.backend.backend() == "jax":
+        return _by_jax(query, value, key, "cudnn", **options)
+    import torch
 
-        function = torch.nn.functional.scaled_dot_product_attention
-        # PyTorch's fallback for a last axis that is not contiguous holds the scores.
-        operands = query, key, value
-        query, key, value = (x if x.stride(-1) == 1 else x.contiguous() for x in operands)
-        operands, grouped = (query, key, value), query.shape[1] != key.shape[1]
-        if bias is not None:
-            operands, options["scale"] = _with_factors(query * scale, key, value, bias), 1.0
-        output = function(*operands, **{**options, "enable_gqa": grouped})
-        output = output[..., : value.shape[-1]]
-        is_differentiated = torch.is_grad_enabled() and output.requires_grad
-        if not is_differentiated or torch.compiler.is_compiling():
-            return output
-        return _differentiable_twice().apply(output, recompute, query, key, value)
-    return _by_jax(query, value, key, "cudnn", **options)
-
-
-# Appended to each operand; kernels are slower for widths that 8 does not divide.
-_COLUMNS = 8
-
-
-def _with_factors(
-    query: Tensor, key: Tensor, value: Tensor, bias: Bias
-) -> tuple[Tensor, Tensor, Tensor]:
-    left, right = bias.factors(Grid.whole(query.shape[-2], key.shape[-2]))
-    zeros = [ops.zeros_like(x[..., :1]) for x in (query, key, value)]
-
-    def extended(x: Tensor, factors: Tensor, zero: Tensor) -> Tensor:
-        shape = (*x.shape[:-1], factors.shape[-1])
-        factors = ops.broadcast_to(ops.cast(factors, x.dtype), shape)
-        more = ops.repeat(zero, _COLUMNS - shape[-1], axis=-1)
-        # The factors first: far from the first token they are large, and cancel.
-        return ops.concatenate([factors, more, x], axis=-1)
-
-    value = ops.concatenate([value, ops.repeat(zeros[2], _COLUMNS, axis=-1)], axis=-1)
-    return extended(query, left, zeros[0]), extended(key, right, zeros[1]), value
+    # PyTorch's fallback for a last axis that is not contiguous holds the scores.
+    operands = [x if x.stride(-1) == 1 else x.contiguous() for x in (query, key, value)]
+    options["enable_gqa"] = query.shape[1] != key.shape[1]
+    output = torch.nn.functional.scaled_dot_product_attention(*operands, **options)
+    is_differentiated = torch.is_grad_enabled() and output.requires_grad
+    if not is_differentiated or torch.compiler.is_compiling():
+        return output
+    return _differentiable_twice().apply(output, recompute, *operands)
 
 
 @functools.cache
@@ -140,13 +98,7 @@ def _differentiable_twice() -> Any:
     return DifferentiableTwice
 
 
-def _by_jax(
-    query: Any,
-    value: Any,
-    key: Any,
-    implementation: Literal["cudnn", "xla"],
-    **options: Any,
-) -> Any:
+def _by_jax(query: Any, value: Any, key: Any, implementation: Any, **options: Any) -> Any:
     import jax
 
     by_token = [x.swapaxes(1, 2) for x in (query, key, value)]  # (B, T, H, D)

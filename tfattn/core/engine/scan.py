@@ -21,12 +21,13 @@ import numpy as np
 from keras import ops
 
 from tfattn._types import Size, Tensor
-from tfattn.core import masks, objects, pairs, products, softmax
+from tfattn.core import masks, objects, softmax
 from tfattn.core.call import AttentionCall
 from tfattn.core.engine import devices, fused, sizes
-from tfattn.core.guard import guard
-from tfattn.core.masks import Mask, ranges
-from tfattn.core.scores import dot_product, facts_of
+from tfattn.core.guard import attends_by_blocks, guard
+from tfattn.core.masks import ranges
+from tfattn.core.scores import facts_of
+from tfattn.core.tensors import matmul, with_heads
 
 
 def run(
@@ -87,12 +88,17 @@ def _computed(
         return ops.cast(output, given), sums
 
     if mask is not None:
-        query, key, value, *_ = guard(
-            query, key, value, lambda finite: _sees(call, mask, query, ops.logical_not(finite))
-        )
+        none = ops.zeros((*query.shape[:-1], 1), "bool")
+
+        def attends_to(finite: Tensor) -> Tensor:
+            # Usually all tokens are finite, and the mask is not evaluated.
+            seen = functools.partial(attends_by_blocks, mask, query, finite)
+            return ops.cond(ops.all(finite), lambda: none, seen)
+
+        query, key, value = guard(query, key, value, attends_to)
     if call.by_kernel:
         options = {"recompute": lambda *operands: by_blocks(*operands)[0]}
-        return fused.run(query, value, key, call.score, mask, call.bias, **options)
+        return fused.run(query, value, key, call.score, mask, **options)
     output, sums = by_blocks(query, key, value)
     if mask is not None and keras.backend.backend() == "torch":
         output = _connected(output, query, key, value)
@@ -148,9 +154,6 @@ class _Tiling(NamedTuple):
         start = i * self.t, j * self.s
         return masks.Grid(self.queries, self.keys, *start, self.t, self.s, aligned=True)
 
-    def split_keys(self, x: Tensor) -> Tensor:
-        return _split(x, self.columns, self.s)
-
 
 _State = tuple[Tensor, Tensor, Tensor]  # pooled values, row_max and row_sum
 
@@ -160,17 +163,15 @@ def _rows(call: _Blocks, query: Tensor, key: Tensor, value: Tensor) -> tuple[Ten
     tiling, width = call.tiling, value.shape[-1]
     # Values are divided by the number of keys before the sum: a sum of numbers near the largest
     # float overflows where their mean does not.
-    blocks = _parts(tiling.split_keys(key), tiling.split_keys(value / tiling.keys))
+    blocks = _parts(*(_split(x, tiling.columns, tiling.s) for x in (key, value / tiling.keys)))
 
     @keras.remat
     def row(i: Size, query: Tensor) -> tuple[Tensor, Tensor]:
         is_seen = _seen_in_row(call, i)
 
         def over_keys(state: _State, j: Size, block: Any) -> tuple[_State, Any]:
-            def seen() -> _State:
-                return _with_block(call, state, query, i, j, *block)
-
-            return _if(is_seen(j), seen, lambda: state), ()
+            with_block = keras.remat(functools.partial(_with_block, call, i, j))
+            return _if(is_seen(j), lambda: with_block(*state, query, *block), lambda: state), ()
 
         zero = ops.zeros_like(query[..., :1])  # (..., t, 1)
         start = (ops.repeat(zero, width, axis=-1), zero + softmax.least(zero), zero)
@@ -188,30 +189,22 @@ def _rows(call: _Blocks, query: Tensor, key: Tensor, value: Tensor) -> tuple[Ten
     return output * float(tiling.keys), sums[..., 0]
 
 
-def _with_block(
-    call: _Blocks, state: _State, query: Tensor, i: Size, j: Size, key: Tensor, value: Tensor
-) -> _State:
+def _with_block(call: _Blocks, i: Size, j: Size, *tensors: Tensor) -> _State:
     """The state of the online softmax with one more block of keys."""
-
-    @keras.remat
-    def function(
-        pooled: Tensor, row_max: Tensor, row_sum: Tensor, query: Tensor, key: Tensor, value: Tensor
-    ) -> _State:
-        scores, visible = _scores(call, query, key, i, j)  # (..., t, s)
-        # The result does not depend on the maximum, so the maximum needs no derivative.
-        new_max = ops.maximum(row_max, ops.max(scores, axis=-1, keepdims=True))
-        new_max = ops.stop_gradient(new_max)
-        rescale = ops.exp(row_max - new_max)
-        weights = ops.exp(scores - new_max)
-        if visible is not None:  # a row without a visible key so far has exp(0) here
-            weights = ops.where(visible, weights, 0.0)
-        row_sum = row_sum * rescale + ops.sum(weights, axis=-1, keepdims=True)
-        if call.dropout:
-            seed = _seed_of(call.drawn, i * call.tiling.columns + j)
-            weights = keras.random.dropout(weights, call.dropout, seed=seed)
-        return pooled * rescale + products.matmul(weights, value), new_max, row_sum
-
-    return function(*state, query, key, value)
+    pooled, row_max, row_sum, query, key, value = tensors
+    scores, visible = _scores(call, query, key, i, j)  # (..., t, s)
+    # The result does not depend on the maximum, so the maximum needs no derivative.
+    new_max = ops.maximum(row_max, ops.max(scores, axis=-1, keepdims=True))
+    new_max = ops.stop_gradient(new_max)
+    rescale = ops.exp(row_max - new_max)
+    weights = ops.exp(scores - new_max)
+    if visible is not None:  # a row without a visible key so far has exp(0) here
+        weights = ops.where(visible, weights, 0.0)
+    row_sum = row_sum * rescale + ops.sum(weights, axis=-1, keepdims=True)
+    if call.dropout:
+        seed = _seed_of(call.drawn, i * call.tiling.columns + j)
+        weights = keras.random.dropout(weights, call.dropout, seed=seed)
+    return pooled * rescale + matmul(weights, value), new_max, row_sum
 
 
 def _scores(
@@ -220,9 +213,12 @@ def _scores(
     """Scores of a block, and the visible pairs: bool, or None where all are visible."""
     tiling, visible = call.tiling, None
     grid = tiling.grid(i, j)
-    scores = _biased_scores(call, query, key, grid)
+    scores = ops.cast(call.score(query, key, *call.parameters), query.dtype)
+    if call.bias is not None:
+        bias = ops.cast(call.bias.on(grid, *call.learned), scores.dtype)
+        scores = scores + with_heads(bias, call.rank)
     if call.mask is not None:
-        visible = pairs.with_heads(call.mask.on(grid), call.rank)
+        visible = with_heads(call.mask.on(grid), call.rank)
     if tiling.columns * tiling.s != tiling.keys:
         inside = grid.key_positions() < tiling.keys
         visible = inside if visible is None else ops.logical_and(visible, inside)
@@ -230,36 +226,6 @@ def _scores(
         visible = softmax.not_hidden(scores, visible)
         scores = softmax.bounded(scores)
     return scores if visible is None else ops.where(visible, scores, softmax.least(scores)), visible
-
-
-def _biased_scores(call: _Blocks, query: Tensor, key: Tensor, grid: masks.Grid) -> Tensor:
-    """Scores plus their bias, by extra columns of the operands where that is possible."""
-    learned, bias = call.learned, call.bias
-    facts = facts_of(call.score)
-
-    def by_pairs() -> Tensor:
-        scores = ops.cast(call.score(query, key, *call.parameters), query.dtype)
-        if bias is None:
-            return scores
-        more = ops.cast(bias.on(grid, *learned), scores.dtype)
-        return scores + pairs.with_heads(more, call.rank)
-
-    # On other devices a product may round to fewer digits than positions have.
-    exact = facts.is_product and devices.kind(query) == "cpu"
-    if bias is None or not exact:
-        return by_pairs()
-
-    def by_factors() -> Tensor:
-        left, right = (ops.cast(x, query.dtype) for x in bias.factors(grid, *learned))
-        scale = query.shape[-1] ** -0.5 if facts.is_scaled else 1.0
-        left = left if call.rank == 4 else left[0]
-        return dot_product(_with_columns(query * scale, left), _with_columns(key, right))
-
-    return _if(bias.has_factors(grid), by_factors, by_pairs)
-
-
-def _with_columns(x: Tensor, more: Tensor) -> Tensor:
-    return ops.concatenate([x, ops.broadcast_to(more, (*x.shape[:-1], more.shape[-1]))], axis=-1)
 
 
 def _seen_in_row(call: _Blocks, i: Size) -> Callable[[Size], bool | Tensor]:
@@ -275,31 +241,6 @@ def _seen_in_row(call: _Blocks, i: Size) -> Callable[[Size], bool | Tensor]:
         return functools.reduce(operator.or_, [(start < high) & (end > low) for low, high in seen])
 
     return is_seen
-
-
-def _sees(call: _Blocks, mask: Mask, query: Tensor, nonfinite: Tensor) -> Tensor:
-    """The queries that may see a `nonfinite` key `(..., S, 1)`: bool `(..., T, 1)`."""
-    tiling = call.tiling
-
-    def rows() -> Tensor:
-        def over_queries(state: Any, i: Size, _: Any) -> tuple[Any, Any]:
-            def over_keys(found: Tensor, j: Size, part: Any) -> tuple[Tensor, Any]:
-                grid = tiling.grid(i, j)
-                visible = pairs.with_heads(mask.on(grid), call.rank)
-                # Padding beyond the matrix repeats the last key, and the mask is arbitrary there.
-                visible = ops.logical_and(visible, grid.key_positions() < tiling.keys)
-                some = ops.logical_and(visible, ops.swapaxes(part[0], -1, -2))  # (..., t, s)
-                return ops.logical_or(found, ops.any(some, axis=-1, keepdims=True)), ()
-
-            return state, _each(tiling.columns, over_keys, nothing, blocks)[0]
-
-        blocks = _parts(tiling.split_keys(nonfinite))  # (blocks, ..., s, 1)
-        return _merge(_each(tiling.rows, over_queries, ())[1], tiling.queries)
-
-    nothing = ops.zeros((*query.shape[:-2], tiling.t, 1), "bool")
-    none = ops.zeros((*query.shape[:-1], 1), "bool")
-    # Usually all tokens are finite, and the mask is not evaluated.
-    return ops.cond(ops.any(nonfinite), rows, lambda: none)
 
 
 def _parts(*xs: Tensor) -> Any:

@@ -3,7 +3,7 @@
 import contextlib
 import contextvars
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -86,25 +86,6 @@ def of_format(format: str) -> "_Scope":
         expected = 'be "tf_saved_model" in the scope of the streamed path, for its loops'
         _checks.fail("export", "format", expected, format)
     return attention_path("dense")
-
-
-@contextlib.contextmanager
-def export(format: str) -> Iterator[None]:
-    """`of_format`; explains the errors of Keras's exporters on PyTorch, where many fail."""
-    with of_format(format):
-        try:
-            yield
-        # As PyTorch's exporters and Keras's raise within; wrong arguments, missing packages and
-        # files are errors of other classes.
-        except (RuntimeError, AttributeError) as error:
-            if keras.backend.backend() != "torch":
-                raise
-            reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
-            raise ValueError(
-                "export: `format` must be a format that Keras can export on PyTorch; for others "
-                'save the model, and load it with KERAS_BACKEND="tensorflow" and '
-                f"load_model(path, compile=False). Received: format={format!r} ({reason})"
-            ) from error
 
 
 def in_scope_of_format(export: Callable[..., Any]) -> Callable[..., Any]:

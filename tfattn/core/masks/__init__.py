@@ -11,22 +11,16 @@ at once. Masks combine with `&` (and), `|` (or) and `~` (not):
      [1 1 0]
      [0 1 1]]
 
-To add a mask, write a class with one method, `on(grid)`, in a file of its own here. Positions count
-tokens from 0. With fewer queries than keys, both align at the end: query T−1 has the
-position of key S−1, as decoding needs.
+To add a mask, write a class with one method, `on(grid)`. Positions count tokens from 0. With fewer
+queries than keys, both align at the end: query T−1 has the position of key S−1, as decoding needs.
+An argument of another type, rank or range than described raises a ValueError.
 """
 
+from tfattn.core.masks.arrays import explicit, padding, positions_in_segments, segments
 from tfattn.core.masks.base import Mask
-from tfattn.core.masks.causal import causal
-from tfattn.core.masks.chunks import chunks
-from tfattn.core.masks.explicit import explicit
 from tfattn.core.masks.grid import Grid
 from tfattn.core.masks.joins import all_of
-from tfattn.core.masks.padding import padding
-from tfattn.core.masks.per_head import per_head
-from tfattn.core.masks.prefix import prefix
-from tfattn.core.masks.segments import positions_in_segments, segments
-from tfattn.core.masks.window import window
+from tfattn.core.masks.positions import causal, chunks, prefix, window
 
 __all__ = [
     "Grid",
@@ -36,7 +30,6 @@ __all__ = [
     "chunks",
     "explicit",
     "padding",
-    "per_head",
     "positions_in_segments",
     "prefix",
     "segments",

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import Any
 
-import keras
 from keras import ops
 
 from tfattn import _checks
@@ -26,10 +25,9 @@ class Mask(GridFunction):
     A mask is a class with the method `on`. If its constructor has arguments, it also needs
     attributes of the same names, to be saved. That is enough for every path.
 
-    The other methods are optional hooks. They make a mask faster: blocks are skipped, or computed
-    without a mask. **A hook describes the `on` of its own class or of a base class.** A subclass
-    that defines `on` and no hooks inherits the default hooks of this class, which are right for any
-    mask.
+    The other methods are optional hooks, by which blocks are skipped, or computed without a mask.
+    **A hook describes the `on` of its own class or of a base class**: a subclass that defines `on`
+    and no hooks inherits the default hooks of this class, which are right for any mask.
 
     Attributes:
         is_relative: Hook. Whether `on` gives `(t, s)` and depends on nothing but the distance
@@ -46,18 +44,10 @@ class Mask(GridFunction):
          [0 1 0 1]]
     """
 
-    _hooks = (
-        "is_relative",
-        "_ignores_queries",
-        "_sees_itself",
-        "bounds",
-        "seen_keys",
-    )
+    _hooks = ("is_relative", "_ignores_queries", "_sees_itself", "bounds", "seen_keys")
     is_relative: bool = False
-    # As hooks: whether all queries, and heads, see the same keys; whether a query sees the key of
-    # its own position.
-    _ignores_queries: bool = False
-    _sees_itself: bool = False
+    _ignores_queries: bool = False  # whether all queries, and heads, see the same keys
+    _sees_itself: bool = False  # whether a query sees the key of its own position
 
     def on(self, grid: Grid) -> Tensor:
         """Which pairs of `grid` may attend: bool, broadcastable to `(B, t, s)` or `(B, H, t, s)`.
@@ -92,11 +82,11 @@ class Mask(GridFunction):
         def by_rows(start: Size, rows: Size) -> Tensor:
             part = Grid(num_queries, num_keys, start, 0, rows, num_keys)
             pairs = ops.convert_to_tensor(self.on(part))
-            for axis, wanted in ((-2, rows), (-1, num_keys)):
-                length = pairs.shape[axis]
-                known = isinstance(length, int) and isinstance(wanted, int)
-                if known and length not in (1, wanted):
-                    expected = f"have the length {wanted} or 1 on axis {axis}"
+            for axis, length in ((-2, rows), (-1, num_keys)):
+                found = pairs.shape[axis]
+                known = isinstance(found, int) and isinstance(length, int)
+                if known and found not in (1, length):
+                    expected = f"have the length {length} or 1 on axis {axis}"
                     _checks.fail("attend", "mask", expected, tuple(pairs.shape))
             pairs = ops.logical_and(pairs, part.query_rows() < num_queries)
             keys = ops.any(pairs, axis=-2)
@@ -138,16 +128,3 @@ class Mask(GridFunction):
 
 # Class decorator: saved files name the mask `tfattn>masks.<class name>`.
 registered = registered_in("masks")
-
-
-def refuse_symbols(who: str, argument: str, *arrays: Tensor) -> None:
-    """Raises for symbolic tensors, which a functional model does not find inside an object."""
-    for array in arrays:
-        if isinstance(array, keras.KerasTensor):
-            _checks.fail(
-                who,
-                argument,
-                "hold no symbolic tensor inside of a mask object: pass it to the layer's own "
-                "argument `valid_lens` or `key_mask`, or pass `mask.dense(T, S)`",
-                array,
-            )

@@ -18,14 +18,11 @@ class Grid(NamedTuple):
         num_queries, num_keys: T and S, the sides of the whole matrix.
         query_start, key_start: first row and column of the rectangle.
         queries, keys: t and s, its rows and columns.
-        batch_start, batch: the rows of the batch, `batch` of them from `batch_start` on. Defaults
-            to all of them.
+        batch_start, batch: the `batch` rows from `batch_start` on. Defaults to all rows.
         aligned: whether each start is a multiple of its side.
         offset: position of query 0 on the keys' axis. Defaults to S − T: the last query has the
-            position of the last key, as decoding at the end of a cache needs. Inside a longer cache
-            it is the number of tokens before the queries.
-        head_start, heads: the heads of a bias, `heads` of them from `head_start` on. Defaults to
-            all of them.
+            position of the last key. Inside a longer cache, the tokens before the queries.
+        head_start, heads: the `heads` heads of a bias from `head_start` on. Defaults to all heads.
     """
 
     num_queries: Size
@@ -70,9 +67,7 @@ class Grid(NamedTuple):
         return self.num_keys - self.num_queries if self.offset is None else self.offset
 
     def batch_of(self, tensor: Tensor) -> Tensor:
-        """Cuts this rectangle's rows of the batch out of `tensor`, unless its first axis has size
-        1 and repeats.
-        """
+        """Cuts this rectangle's rows of the batch out of `tensor`, unless its first axis is 1."""
         return tensor if self.batch is None else self._cut(tensor, 0, self.batch_start, self.batch)
 
     def heads_of(self, tensor: Tensor, axis: int) -> Tensor:
@@ -100,18 +95,15 @@ class Grid(NamedTuple):
             return tensor
         if not known:
             last = ops.shape(tensor)[axis] - 1  # an axis that has size 1 at run time repeats
-            return ops.take(
-                tensor, ops.minimum(ops.arange(size, dtype="int32") + start, last), axis=axis
-            )
+            return ops.take(tensor, ops.minimum(_range(start, size), last), axis=axis)
         # A slice is faster than a gather, above all along the last axis. A slice that would reach
         # beyond the tensor starts earlier, and is rolled back to its place.
         inside = ops.minimum(start, total - size)
         starts = [inside if at == axis else 0 for at in range(len(tensor.shape))]
         shape = [size if at == axis else length for at, length in enumerate(ops.shape(tensor))]
         piece = ops.slice(tensor, starts, shape)
-        if (self.aligned and total % size == 0) or (
-            isinstance(start, int) and start <= total - size
-        ):
+        fits = isinstance(start, int) and start <= total - size
+        if fits or (self.aligned and total % size == 0):
             return piece
         return ops.roll(piece, inside - start, axis=axis)
 

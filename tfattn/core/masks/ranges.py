@@ -99,13 +99,6 @@ def longer(first: Range, second: Range) -> Range:
     return _choose(shorter, second[0], first[0]), _choose(shorter, second[1], first[1])
 
 
-def complement(taken: Range, keys: Size) -> Range:
-    """The complement of a range at the beginning or at the end of the keys; else all keys."""
-    low, high = taken
-    at_start, at_end = _both(low <= 0, high > low), _both(high >= keys, high > low)
-    return _choose(at_start, high, 0), _choose(at_end, low, keys)
-
-
 def by_distance(mask: Any, grid: Grid) -> Tensor:
     """The keys that some query sees under a relative mask: bool `(1, S)`.
 
@@ -130,10 +123,6 @@ def _choose(condition: bool | Tensor, a: Size, b: Size) -> Size:
     if isinstance(condition, bool):
         return a if condition else b
     return ops.where(condition, a, b)
-
-
-def _both(a: bool | Tensor, b: bool | Tensor) -> bool | Tensor:
-    return (a and b) if isinstance(a, bool) and isinstance(b, bool) else ops.logical_and(a, b)
 
 
 def _lower(a: Size, b: Size) -> Size:

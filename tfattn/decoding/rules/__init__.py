@@ -13,24 +13,26 @@ Rules run inside the compiled loop. New numbers, or new tokens in tables of the 
 nothing new, except the n of `NoRepeatNgrams`.
 
 If the rules leave a row no token, the row ends there, and the search raises a ValueError at its
-end. Inside a function that the caller compiles it cannot raise, and padding fills the row.
+end. Inside a function that the caller compiles it cannot raise, and padding fills the row. Each
+constructor raises a ValueError for an argument of another kind or range than its page says.
 """
 
 from tfattn.decoding.rules.base import Rule
-from tfattn.decoding.rules.beginning import TargetPrefix
-from tfattn.decoding.rules.forbidden import ForbiddenTokens, MinLength, NoRepeatNgrams, tokens_of
-from tfattn.decoding.rules.penalties import CoveragePenalty, RepetitionPenalty
-from tfattn.decoding.rules.truncation import MinP, TypicalP
+from tfattn.decoding.rules.tokens import (
+    ForbiddenTokens,
+    MinLength,
+    NoRepeatNgrams,
+    RepetitionPenalty,
+    TargetPrefix,
+    tokens_of,
+)
 
 __all__ = [
-    "CoveragePenalty",
     "ForbiddenTokens",
     "MinLength",
-    "MinP",
     "NoRepeatNgrams",
     "RepetitionPenalty",
     "Rule",
     "TargetPrefix",
-    "TypicalP",
     "tokens_of",
 ]

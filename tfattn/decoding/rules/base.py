@@ -1,23 +1,13 @@
-"""The base of all rules of decoding, and their tables of token ids."""
+"""The base of all rules of decoding."""
 
 import copy
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
-from keras import ops
 
-from tfattn import _checks
 from tfattn._types import Tensor
-from tfattn.decoding.configurable import NO_TOKEN, Configurable
-
-
-class Ids(NamedTuple):
-    """The ids of the special tokens."""
-
-    begin_id: int = 2
-    end_id: int = 3
-    padding_id: int = 0
+from tfattn.decoding.configurable import Configurable
 
 
 class Rule(Configurable):
@@ -36,9 +26,6 @@ class Rule(Configurable):
         tensors: names of attributes.
         per_row: whether each array of `tensors` has a row for each sentence.
         lowers_only: whether no score ever rises. A beam search then stops sooner.
-        beams_only: whether the rule needs beams; other searches refuse it.
-        state_key: name of an entry that the state of the step must have, or None. `translate`
-            passes the name to `model.encode`, as `coverage=True`.
     Example: your own rule, which writes token 7 at every third position.
         >>> class EveryThird(tfattn.rules.Rule):
         ...     def adjust(self, logits, tokens, position, state):
@@ -57,8 +44,6 @@ class Rule(Configurable):
 
     per_row: bool = False
     lowers_only: bool = False
-    beams_only: bool = False
-    state_key: str | None = None
     begin_id: int
     end_id: int
     padding_id: int
@@ -89,28 +74,7 @@ class Rule(Configurable):
         Returns:
             (float32 `(R, V)`, state). A search ignores the scores of rows that have ended.
         """
-        return logits, state
-
-    def score_at_end(self, read: Tensor) -> Tensor:
-        """float32 `(R,)`, at most 0: added to a beam's score at its end. For rules with a
-        `state_key`.
-
-        Args:
-            read: the entry `state_key` of the step's state, after the step.
-        """
         raise NotImplementedError
-
-    def required_length(self, ids: Ids) -> tuple[int | np.ndarray, str]:
-        """(The least `max_length` that satisfies the rule, a number or ints `(B,)`; its reason, for
-        messages.) A search refuses a smaller `max_length`.
-
-        Args:
-            ids: `begin_id`, `end_id` and `padding_id` of the search.
-        """
-        return 0, ""
-
-    def check_vocabulary(self, size: int) -> None:
-        """Raises a ValueError if the rule has tokens outside of a vocabulary of that size."""
 
     def take(self, places: Sequence[int]) -> "Rule":
         """The rule for some of its sentences, in that order; a rule without rows unchanged."""
@@ -125,70 +89,3 @@ class Rule(Configurable):
     def num_rows(self) -> int | None:
         """The number of sentences that the rule has rows for; None without rows."""
         return len(getattr(self, self.tensors[0])) if self.per_row else None
-
-
-def token_mask(ids: Tensor, where: Tensor, size: int | Tensor) -> Tensor:
-    """bool `(R, size)`, whether each token is among the ids `(R, N)` selected by `where`."""
-    rows, count = ops.shape(ids)[0], ops.shape(ids)[1]
-    where = ops.logical_and(where, ops.logical_and(ids >= 0, ids < size))
-    row = ops.broadcast_to(ops.arange(rows, dtype="int32")[:, None], (rows, count))
-    # An id that is not selected adds 0 to token 0, so that every index is inside the table.
-    indices = ops.stack([row, ops.where(where, ids, 0)], axis=-1)  # (R, N, 2)
-    selected = ops.reshape(ops.cast(where, "float32"), (-1,))
-    return ops.scatter(ops.reshape(indices, (-1, 2)), selected, (rows, size)) > 0
-
-
-def checked_ids(who: str, argument: str, value: Any, least: int = 1) -> list[int]:
-    """At least `least` token ids."""
-    ids = _checks.integers(who, argument, value)
-    if len(ids) < least or min(ids, default=0) < 0:
-        _checks.fail(who, argument, "hold ids of at least 0, one or more", value)
-    return ids
-
-
-def checked_phrases(who: str, argument: str, value: Any) -> list[list[int]]:
-    """Sequences of token ids; a single id is a sequence of one id."""
-    expected = "hold ids, or sequences of ids"
-    if isinstance(value, str | bytes | dict) or not isinstance(value, Iterable):
-        _checks.fail(who, argument, expected, value)
-    value = list(value)
-    if not value:
-        _checks.fail(who, argument, f"{expected}, at least one", value)
-    phrases = []
-    for phrase in value:
-        is_id = not isinstance(phrase, str | bytes | Iterable)
-        is_id = is_id or getattr(phrase, "shape", None) == ()
-        phrases.append(checked_ids(who, argument, [phrase] if is_id else phrase))
-    return phrases
-
-
-def padded(rows: Sequence[Sequence[int]], width: int, left: bool = False) -> np.ndarray:
-    """int32 `(N, width)`, rows of ids padded with `NO_TOKEN`, on the right or left."""
-    table = np.full((len(rows), width), NO_TOKEN, "int32")
-    for line, row in zip(table, rows, strict=True):
-        line[width - len(row) if left else 0 :][: len(row)] = row
-    return table
-
-
-def check_required_length(
-    who: str, rule: Rule, limits: np.integer | np.ndarray, ids: Ids, row: str = "row {}"
-) -> None:
-    """Raises if a rule needs a greater `max_length` than the limit of all rows or those `(B,)`;
-    `row` is the format of the name of a row, from its index.
-    """
-    needed, reason = rule.required_length(ids)
-    needed, limits = np.broadcast_arrays(needed, limits)
-    short = np.flatnonzero(limits < needed)
-    if len(short):
-        index = short[0]
-        where = f" for {row.format(index)}" if needed.ndim else ""
-        expected = f"be at least {needed.flat[index]}{where}, for {reason}"
-        _checks.fail(who, "max_length", expected, int(limits.flat[index]))
-
-
-def check_ids_below(who: str, argument: str, table: np.ndarray, size: int) -> None:
-    """Raises unless all ids of a table are in a vocabulary of that size."""
-    highest = int(np.max(table, initial=NO_TOKEN))
-    if highest >= size:
-        expected = f"hold tokens of the vocabulary, ids below {size}"
-        _checks.fail(who, argument, expected, highest)

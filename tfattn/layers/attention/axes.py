@@ -8,8 +8,8 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn._types import Shape, Size, Tensor
-from tfattn.core.floats import given_tensor
 from tfattn.core.objects import GridFunction
+from tfattn.core.tensors import given_tensor
 from tfattn.layers.tokens import checked_padding
 
 
@@ -19,9 +19,7 @@ def checked_axes(who: str, attention_axes: Any) -> tuple[int, ...] | None:
         return None
     given = attention_axes if isinstance(attention_axes, list | tuple) else (attention_axes,)
     integers = all(isinstance(a, numbers.Integral) and not isinstance(a, bool) for a in given)
-    if not given or not integers:
-        _checks.fail(who, "attention_axes", "be one or more integers", attention_axes)
-    if len(set(given)) < len(given) or {0, -1} & set(given):
+    if not given or not integers or len(set(given)) < len(given) or {0, -1} & set(given):
         expected = "name axes once, between the batch, 0, and the features, -1"
         _checks.fail(who, "attention_axes", expected, attention_axes)
     return tuple(int(axis) for axis in given)
@@ -37,48 +35,46 @@ class Axes:
     """
 
     def __init__(
-        self,
-        who: str,
-        attention_axes: tuple[int, ...] | None,
-        query: Shape,
-        value: Shape,
-        key: Shape | None = None,
+        self, who: str, attention_axes: tuple[int, ...] | None, query: Shape, value: Shape, key: Any
     ):
-        rank, key = len(query), value if key is None else key
-        for name, shape in (("query", query), ("value", value), ("key", key)):
-            if rank > 3:
-                _checks.has_width(who, name, shape)
-        for name, shape in (("value", value), ("key", key)):
-            if len(shape) != rank:
-                _checks.fail(who, name, f"have as many axes as `query`, {rank}", tuple(shape))
+        self.who, self.rank = who, len(query)
+        rank, key = self.rank, value if key is None else key
         given = range(1, rank - 1) if attention_axes is None else attention_axes
-        self.who, self.rank = who, rank
         self.attended = tuple(axis % rank for axis in given if -rank <= axis < rank)
         inside = set(self.attended) <= set(range(1, rank - 1))
         if len(set(self.attended)) < len(given) or not inside or not self.attended:
             expected = f"name axes between the first and the last of {rank}, and each once"
             _checks.fail(who, "attention_axes", expected, attention_axes)
         self.folded = tuple(a for a in range(1, rank - 1) if a not in self.attended)
-        for axis in range(rank - 1):
-            if axis in (0, *self.folded):
-                _same_axis(who, axis, "value", value, "query", query)
-            _same_axis(who, axis, "key", key, "value", value)
+        for name, shape in (("value", value), ("key", key)):
+            if len(shape) != rank:
+                _checks.fail(who, name, f"have as many axes as `query`, {rank}", tuple(shape))
+            for axis in range(rank - 1):
+                of_query = axis in (0, *self.folded)
+                other_name, other = ("query", query) if of_query else ("value", value)
+                if None not in (shape[axis], other[axis]) and shape[axis] != other[axis]:
+                    expected = f"be as long as `{other_name}` on axis {axis}, {other[axis]}"
+                    _checks.fail(who, name, expected, tuple(shape))
 
     def fold_call(
-        self, query: Tensor, value: Tensor, key: Tensor | None, **others: Any
-    ) -> dict[str, Any]:
-        """The folded arguments of a call. Mask and bias objects are not changed: their entries for
-        rows of a batch are for the B·F rows.
+        self, tokens: list[Any], valid_lens: Any, bias: Any
+    ) -> tuple[list[Any], Any, Any]:
+        """The folded arguments of a call, `tokens` those up to `attention_mask`. Mask and bias
+        objects are not changed: their entries for rows of a batch are for the B·F rows.
         """
-        if others["key_mask"] is others["value_mask"]:
-            others["key_mask"] = None
-        folded: dict[str, Any] = {"query": self.fold(query), "value": self.fold(value)}
-        folded["key"] = None if key is None else self.fold(key)
-        for name, tokens in (("query_mask", query), ("value_mask", value), ("key_mask", value)):
-            folded[name] = self.fold_padding(name, others[name], tokens)
-        for name in ("attention_mask", "bias"):
-            folded[name] = self.fold_pairs(name, others[name], query, value)
-        return {**folded, "valid_lens": self.fold_lengths(others["valid_lens"], query)}
+        query, value, key, query_mask, value_mask, key_mask, attention_mask = tokens
+        key_mask = None if key_mask is value_mask else key_mask
+        folded = [
+            self.fold(query),
+            self.fold(value),
+            None if key is None else self.fold(key),
+            self.fold_padding("query_mask", query_mask, query),
+            self.fold_padding("value_mask", value_mask, value),
+            self.fold_padding("key_mask", key_mask, value),
+            self.fold_pairs("attention_mask", attention_mask, query, value),
+        ]
+        bias = self.fold_pairs("bias", bias, query, value)
+        return folded, self.fold_lengths(valid_lens, query), bias
 
     def fold(self, tokens: Tensor) -> Tensor:
         """`(B, ..., D)` to `(B·F, T, D)`."""
@@ -102,10 +98,6 @@ class Axes:
         lengths = given_tensor(self.who, "valid_lens", lengths, letters)
         ranks = (1, len(rows), len(rows) + 1)
         _checks.rank(self.who, "valid_lens", lengths.shape, ranks, letters)
-        sizes = [query.shape[axis] for axis in self.attended]
-        tokens = None if None in sizes else math.prod(sizes)
-        known = [*(query.shape[axis] for axis in rows), tokens][: len(lengths.shape)]
-        _checks.broadcasts(self.who, "valid_lens", lengths.shape, known, letters)
         lead, each = ops.shape(lengths)[: len(rows)], ops.shape(lengths)[len(rows) :]
         lengths = ops.reshape(lengths, (*lead, *[1] * (len(rows) - len(lead)), *each))
         lengths = ops.broadcast_to(lengths, (*self._sizes(query, rows), *each))
@@ -127,10 +119,7 @@ class Axes:
         lead = list(ops.shape(pairs)[:-tail])
         heads = [lead.pop()] if len(pairs.shape) == most else []
         lead += [1] * (len(rows) - len(lead)) if lead else []
-        static = [query.shape[axis] for axis in rows] if lead else []
-        ends = [x.shape[axis] for x in (query, key) for axis in self.attended]
         spread = ops.reshape(pairs, (*lead, *heads, *ops.shape(pairs)[-tail:]))
-        _checks.broadcasts(self.who, name, spread.shape, (*static, *heads, *ends), letters)
         sizes = [self._sizes(x, self.attended) for x in (query, key)]
         repeats = all(size == 1 for size in spread.shape[: len(lead)])
         batch = lead if repeats else self._sizes(query, rows)
@@ -156,9 +145,3 @@ class Axes:
     def _sizes(self, tensor: Tensor, axes: tuple[int, ...]) -> tuple[Size, ...]:
         sizes = ops.shape(tensor)
         return tuple(sizes[axis] for axis in axes)
-
-
-def _same_axis(who: str, axis: int, name: str, shape: Shape, other_name: str, other: Shape) -> None:
-    if None not in (shape[axis], other[axis]) and shape[axis] != other[axis]:
-        expected = f"be as long as `{other_name}` on axis {axis}, {other[axis]}"
-        _checks.fail(who, name, expected, tuple(shape))

@@ -1,26 +1,33 @@
-"""Base of all attention layers: masks, attention with a score layer, shapes."""
+"""Base of all attention layers: masks, attention with a score layer, recorded weights, shapes."""
 
+import contextlib
+import contextvars
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 import keras
+import numpy as np
 from keras import ops
 
 from tfattn import _checks
 from tfattn._types import Shape, Tensor
-from tfattn.core import biases, masks, softmax, symbolic
+from tfattn.core import biases, masks, softmax
 from tfattn.core.biases import Bias
 from tfattn.core.call import AttentionCall
 from tfattn.core.engine import dispatch
-from tfattn.core.floats import floating
 from tfattn.core.guard import zero_nonfinite_padding, zero_unseen
 from tfattn.core.masks import Mask
-from tfattn.layers.attention import recording
+from tfattn.core.tensors import floating, only_shapes_are_computed
 from tfattn.layers.attention.normalizers import Normalizer
-from tfattn.layers.attention.scores import Score
-from tfattn.layers.base import CheckedCall, spec_of_call
+from tfattn.layers.attention.scores import DotProductScore, Score
+from tfattn.layers.base import ORDER, CheckedCall, spec_of_call
+from tfattn.layers.configs import checked_layer
 from tfattn.layers.tokens import AttachMask, checked_padding
 
-_ORDER = "the order is query, value, key; lengths are passed as `valid_lens=`"
+# The weights by path, while a call of `attention_weights` runs.
+_recorded: contextvars.ContextVar[dict[str, np.ndarray] | None] = contextvars.ContextVar(
+    "tfattn_recorded", default=None
+)
 
 
 class AttentionLayer(CheckedCall, keras.layers.Layer):
@@ -34,24 +41,33 @@ class AttentionLayer(CheckedCall, keras.layers.Layer):
     `query_mask`, `value_mask` and `key_mask`. A query that may attend to no key gets weights and an
     output of exactly 0.
 
-    Args:
-        dropout: probability in [0, 1) of dropping a weight in training.
-        seed: int, for the dropout.
-    Call arguments, Returns: see `tfattn.Attention`.
+    Args, Call arguments, Returns: see `tfattn.Attention`.
     Attributes:
         engine_path: "dense" or "streamed", the path of `tfattn.attend` if no weights are returned;
             None for a choice by the sizes.
     """
 
+    call_axes = {"query": "BTD", "value": "BSE", "key": "BSF"}
     engine_path: str | None = None
 
-    def __init__(self, dropout: float = 0.0, seed: int | None = None, **kwargs: Any):
+    def __init__(
+        self,
+        score: Score | None = None,
+        dropout: float = 0.0,
+        seed: int | None = None,
+        normalizer: Normalizer | None = None,
+        **kwargs: Any,
+    ):
         super().__init__(**kwargs)
-        self.dropout = _checks.probability(type(self).__name__, "dropout", dropout)
-        self.seed = _checks.seed(type(self).__name__, seed)
+        who = type(self).__name__
+        expected = "be a score layer, such as tfattn.AdditiveScore(units=8)"
+        checked_layer(who, "score", score, Score, expected)
+        self.score = score or DotProductScore(dtype=self.dtype_policy, name="score")
+        expected = "be a Normalizer layer, such as tfattn.AttentionSinks(), or None"
+        self.normalizer = checked_layer(who, "normalizer", normalizer, Normalizer, expected)
+        self.dropout = _checks.probability(who, "dropout", dropout)
+        self.seed = _checks.seed(who, seed)
         self.supports_masking = True
-        # None is the softmax. Not a class attribute, which on PyTorch would hide a layer set later.
-        self.normalizer: Normalizer | None = None
         self._attach_mask = AttachMask(name="attach_mask", dtype=self.dtype_policy)
         # Only with dropout, since saved files contain the generator's state.
         self.seed_generator = keras.random.SeedGenerator(seed) if self.dropout else None
@@ -60,15 +76,16 @@ class AttentionLayer(CheckedCall, keras.layers.Layer):
         """(Output, weights or None) of a call without checks, with a score layer."""
         # A user's score may return integers.
         query, key = map(floating, score.prepare(call.query, call.key))
-        has_arrays = call.mask is not None or call.bias is not None
-        if has_arrays and symbolic.only_shapes_are_computed():
-            call = call.replace(mask=None, bias=None)
-        normalizer: Any = self.normalizer
+        mask, bias, normalizer = call.mask, call.bias, self.normalizer
+        if (mask is not None or bias is not None) and only_shapes_are_computed():
+            mask = bias = None
         scales = normalizer is not None and normalizer.scales_rows
         found = dispatch.run(
             call.replace(
                 query=query,
                 key=key,
+                mask=mask,
+                bias=bias,
                 score=score.pairwise,
                 parameters=score.parameters(),
                 seed=self.seed_generator,
@@ -78,7 +95,7 @@ class AttentionLayer(CheckedCall, keras.layers.Layer):
             )
         )
         output, *weights = found if call.return_weights or scales else (found,)
-        if scales:
+        if normalizer is not None and scales:
             scale = ops.expand_dims(normalizer.row_scale(weights.pop()), -1)
             output, *weights = [x * ops.cast(scale, x.dtype) for x in (output, *weights)]
         return output, weights[0] if call.return_weights else None
@@ -104,19 +121,21 @@ class AttentionLayer(CheckedCall, keras.layers.Layer):
         value_mask: Tensor | None,
         key_mask: Tensor | None,
         attention_mask: Tensor | Mask | None,
-        valid_lens: Tensor | None,
-        bias: Tensor | Bias | None,
-        use_causal_mask: bool,
         return_attention_scores: bool,
         training: bool | None,
+        use_causal_mask: bool,
+        valid_lens: Tensor | None,
+        bias: Tensor | Bias | None,
         window: Mask | None = None,
+        num_heads: int | None = None,
     ) -> tuple[AttentionCall, Tensor | None]:
         """The call on float tensors, with all masks as one and zeros in what it hides; and the
-        checked mask of the queries.
+        checked mask of the queries. The arguments are those of a call, in their order.
         """
         query, value = floating(query, self.compute_dtype), floating(value, self.compute_dtype)
         key = value if key is None else floating(key, self.compute_dtype)
-        who, shape = type(self).__name__, self._score_shape(query.shape, key.shape)
+        who, heads = type(self).__name__, () if num_heads is None else (num_heads,)
+        shape = (query.shape[0], *heads, query.shape[1], key.shape[1])  # of the scores
         if bias is not None:
             bias = biases.checked(who, bias, shape)
         found: list[Mask | None] = [masks.causal()] if use_causal_mask else []
@@ -130,7 +149,7 @@ class AttentionLayer(CheckedCall, keras.layers.Layer):
         mask = masks.all_of(*found, window)
         if query_mask is not None:
             # With one axis it is probably the fourth positional argument.
-            query_mask = checked_padding(who, "query_mask", query_mask, query, f" ({_ORDER})")
+            query_mask = checked_padding(who, "query_mask", query_mask, query, ORDER)
             query = zero_nonfinite_padding(query, query_mask)
         # Before the projections, so that NaN in a hidden token reaches no gradient.
         value, key = zero_unseen(mask, query, value, key)
@@ -142,7 +161,7 @@ class AttentionLayer(CheckedCall, keras.layers.Layer):
             bias=bias,
             # In this order: under `keras.RematScope` flags are tensors on JAX.
             dropout=self.dropout if self.dropout and training else 0.0,
-            return_weights=return_attention_scores or recording.active(),
+            return_weights=return_attention_scores or _recorded.get() is not None,
         )
         return call, query_mask
 
@@ -153,17 +172,12 @@ class AttentionLayer(CheckedCall, keras.layers.Layer):
         if query_mask is not None:
             output = self._attach_mask((output, query_mask))
         if weights is not None:
-            recording.note(self.path, weights)
+            record(self.path, weights)
         return (output, weights) if return_attention_scores else output
-
-    def _score_shape(self, query_shape: Shape, key_shape: Shape) -> Shape:
-        """Shape of the scores and of the weights."""
-        return (query_shape[0], query_shape[1], key_shape[1])
 
     def compute_output_shape(
         self, query_shape: Shape, value_shape: Shape, key_shape: Shape | None = None
     ) -> Shape:
-        self._check_shapes(query_shape, value_shape, key_shape)
         return (*query_shape[:-1], value_shape[-1])
 
     compute_output_spec = spec_of_call
@@ -184,24 +198,31 @@ class AttentionLayer(CheckedCall, keras.layers.Layer):
                 return AttentionLayer.attention_weights.fget(self)  # type: ignore[attr-defined]
             return super().__getattr__(name)
 
-    def _check_shapes(
-        self, query_shape: Shape, value_shape: Shape | None, key_shape: Shape | None = None
-    ) -> None:
-        """Raises unless the shapes of query, value and key fit each other."""
-        who = type(self).__name__
-        if value_shape is None:  # as from `keras.layers.TimeDistributed`
-            expected = (
-                "be passed; under TimeDistributed use `MultiHeadAttention(..., "
-                "attention_axes=(2,))`, which attends within each step of (B, N, T, D)"
-            )
-            _checks.fail(who, "value", expected, None)
-        shapes = [("query", query_shape, "(B, T, D)"), ("value", value_shape, "(B, S, D)")]
-        if key_shape is not None:
-            order = f" ({_ORDER})" if len(key_shape) in (1, 2) else ""
-            shapes.append(("key", key_shape, f"(B, S, D){order}"))
-        for name, shape, letters in shapes:
-            _checks.rank(who, name, shape, (3,), letters)
-            symbolic.check_batch(who, name, shape, "query", query_shape)
-            _checks.has_width(who, name, shape)
-        if key_shape is not None:
-            _checks.same_size(who, "key", key_shape[1], "value", value_shape[1])
+
+@contextlib.contextmanager
+def recorded_weights() -> Iterator[dict[str, np.ndarray]]:
+    """Records the weights of calls within the context, into the dict that it gives."""
+    weights: dict[str, np.ndarray] = {}
+    token = _recorded.set(weights)
+    try:
+        yield weights
+    finally:
+        _recorded.reset(token)
+
+
+def record(path: str, weights: Any) -> None:
+    """Records the weights of one call of the layer at `path`, within `recorded_weights`."""
+    recorded = _recorded.get()
+    array = None if recorded is None else as_array(weights)
+    if recorded is None or array is None:  # some models are traced once to be built
+        return
+    again = sum(1 for known in recorded if known == path or known.startswith(f"{path}:"))
+    recorded[f"{path}:{again}" if again else path] = array
+
+
+def as_array(tensor: Tensor) -> np.ndarray | None:
+    """`tensor` in NumPy, or None if it is symbolic."""
+    try:
+        return ops.convert_to_numpy(tensor)
+    except (NotImplementedError, TypeError):
+        return None

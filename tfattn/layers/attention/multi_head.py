@@ -9,17 +9,17 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn._types import Shape, Tensor
-from tfattn.core import biases, engine, masks, softmax, symbolic
+from tfattn.core import biases, masks, softmax
 from tfattn.core.biases import Bias
 from tfattn.core.call import AttentionCall
 from tfattn.core.masks import Grid, Mask
+from tfattn.core.tensors import known_sizes
 from tfattn.layers.attention.axes import Axes, checked_axes
 from tfattn.layers.attention.base import AttentionLayer
-from tfattn.layers.attention.normalizers import Normalizer, checked_normalizer
+from tfattn.layers.attention.normalizers import Normalizer
 from tfattn.layers.attention.projection import from_heads, to_heads
 from tfattn.layers.attention.scores import Score
-from tfattn.layers.attention.single_head import score_or_default
-from tfattn.layers.configs import build_part, checked_layer, keras_object
+from tfattn.layers.configs import build_part, checked_layer
 from tfattn.layers.positions.base import HeadPositions
 
 # Arguments that are passed on to the linear maps.
@@ -40,87 +40,62 @@ class MultiHeadAttention(AttentionLayer):
         output = concat(head_1 … head_H) · W_o
 
     With the default score it computes what `keras.layers.MultiHeadAttention` computes, with the
-    same names, and accepts that layer's `get_weights()` and `get_config()`. The linear maps are the
-    Keras layers `query_dense`, `key_dense`, `value_dense`, `output_dense` and optionally
-    `gate_dense`, with `enable_lora` and `quantize`.
+    same names, and accepts that layer's `get_weights()` and `get_config()`. The linear maps
+    `query_dense`, `key_dense`, `value_dense`, `output_dense` and optionally `gate_dense` have
+    Keras's `enable_lora` and `quantize`.
 
     Args:
         num_heads: positive int H, heads of the query.
         key_dim: positive int, width of each head's query and key.
         value_dim: positive int, width of each head's value. Defaults to `key_dim`.
-        dropout: probability in [0, 1) of dropping a weight in training.
+        dropout, seed, normalizer: as for `Attention`.
         use_bias: whether the linear maps have a bias.
         output_shape: positive int, width of the output, or several for an output of more axes.
             Defaults to the query's width.
-        score: a score layer for all heads; its matrices or temperature are separate for each head.
-            Defaults to `DotProductScore()`.
+        score: a score layer for all heads; its weights are separate for each head. Defaults to
+            `DotProductScore()`.
         num_key_value_heads: positive int G that divides H: heads of key and value, each shared by
             H/G heads of the query. Defaults to H. 1 is multi-query attention.
-        positions: a layer that rotates the heads of queries and keys by their positions, or adds a
-            bias to their scores, such as `tfattn.RotaryPositions`; see `tfattn.HeadPositions`.
-            Defaults to none. With fewer queries than keys, queries have the last positions.
+        positions: a `tfattn.HeadPositions` layer, such as `tfattn.RotaryPositions()`. Defaults to
+            none. With fewer queries than keys, queries have the last positions.
         attention_axes: int or several, the axes of inputs `(B, ..., D)` that hold the tokens which
             attend to each other; the others are folded into the batch. Defaults to all between the
             batch and the features. Over several axes tokens are numbered row by row.
         sliding_window: positive int; a query sees keys at smaller distances, on both sides, as
             under `tfattn.masks.window`. Defaults to any distance.
-        flash_attention: True for the streamed path, which holds no T × S scores, False for the
-            dense path, None for a choice by the sizes; see `tfattn.attend`. Defaults to None.
+        flash_attention: True for the streamed path, which holds no T × S scores, unless weights
+            are returned; False for the dense path; None, the default, for a choice by the sizes.
         use_gate: whether each feature of each head is multiplied by a gate, the sigmoid of a linear
             map of the query, before the output map.
-        kernel_initializer, kernel_regularizer, kernel_constraint: as in Keras, for the matrices of
-            the linear maps.
-        bias_initializer, bias_regularizer, bias_constraint: likewise, for their biases.
-        activity_regularizer: likewise, for the output of each of these maps.
+        kernel_initializer, kernel_regularizer, kernel_constraint, bias_initializer,
+            bias_regularizer, bias_constraint, activity_regularizer: as in Keras, for each map.
         output_kernel_initializer: for the output map. Defaults to `kernel_initializer`.
-        dtype: a policy, or a `keras.dtype_policies.DTypePolicyMap` with policies of the maps by
-            path, such as `"multi_head_attention/query"`.
-        seed: int, for the dropout.
-        normalizer: a layer that turns scores into weights, such as `AttentionSinks()`. Defaults to
-            the softmax.
-    Call arguments: `(query, value, key)` in Keras's order; pass them by name. The other arguments
-    are those of every attention layer, see `tfattn.Attention`.
-        query: float `(B, T, Dq)`, or with more axes `(B, ..., Dq)`.
-        value: float `(B, S, Dv)`, with as many axes.
-        key: float `(B, S, Dk)`. Defaults to `value`.
+    Call arguments: `(query, value, key)` in Keras's order; pass them by name. Those of `Attention`,
+    except:
+        query, value, key: also with more axes, `(B, ..., D)`.
         attention_mask: bool, or 0 and 1, `(T, S)`, `(B, T, S)` or `(B, H, T, S)`, or a mask object;
             True = may attend. With more axes `(B, F…, H, A…, A…)`: F are the folded axes, A
             the attention axes of the queries, then of the keys; B, F…, H may be omitted from the
             right. A mask object or bias object with entries per row has B·F entries.
-        valid_lens: integers, `(B,)` one length per row or `(B, T)` one length per query: the
-            number of real keys. With more axes also `(B, F…)` or `(B, F…, T)`; axes of size 1
-            broadcast.
-        bias: float, in the shapes of `attention_mask`, where axes of size 1 broadcast, added to the
-            scores before the softmax; or a bias object. `tfattn.biases.alibi(num_heads)` is ALiBi,
-            a penalty on distance that is steeper in some heads than in others.
+        valid_lens: with more axes also `(B, F…)` or `(B, F…, T)`; axes of size 1 broadcast.
+        bias: float, in the shapes of `attention_mask`, where axes of size 1 broadcast; or a bias
+            object, such as `tfattn.biases.alibi(num_heads)`.
     Returns:
         `(B, T, E)`, where E is the query's width or `output_shape`; with
         `return_attention_scores=True` also the weights `(B, H, T, S)`, or `(B, F…, H, A…, A…)`:
         each row sums to 1, or to 0 where every key is masked (the output there is the bias of the
-        output map). `tfattn.attention_weights` returns the weights of all layers of a model.
+        output map).
     Raises:
-        ValueError: `bias` is for another number of heads; or `flash_attention` is True where the
-            call cannot stream: with returned weights, or on a backend without a streamed path.
+        ValueError: `flash_attention` is True with a normalizer that cannot stream, or on a backend
+            without a streamed path.
     Example:
         >>> tokens = np.ones((2, 7, 16), "float32")
         >>> layer = MultiHeadAttention(num_heads=4, key_dim=4)
         >>> tuple(layer(query=tokens, value=tokens, use_causal_mask=True).shape)
         (2, 7, 16)
-
-        The same within a window of 3 tokens, and with ALiBi:
-
         >>> near = masks.causal() & masks.window(3)
-        >>> output, weights = layer(
-        ...     query=tokens, value=tokens, attention_mask=near, return_attention_scores=True
-        ... )
-        >>> tuple(weights.shape)
-        (2, 4, 7, 7)
-        >>> alibi = tfattn.biases.alibi(4)
-        >>> tuple(layer(query=tokens, value=tokens, use_causal_mask=True, bias=alibi).shape)
+        >>> tuple(layer(query=tokens, value=tokens, attention_mask=near).shape)
         (2, 7, 16)
-        >>> image = np.ones((2, 7, 5, 16), "float32")
-        >>> tuple(MultiHeadAttention(num_heads=4, key_dim=4, attention_axes=2)(image, image).shape)
-        (2, 7, 5, 16)
 
     Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.2.2; shared key heads, Ainslie et al.
     2023, arXiv:2305.13245; gates, Qiu et al. 2025, arXiv:2505.06708. Differs from Keras's layer in
@@ -128,6 +103,8 @@ class MultiHeadAttention(AttentionLayer):
     and at the start there; and in fully masked queries. Before Keras 3.15 also in the initial
     weights, which follow the paper's 2-D matrices here.
     """
+
+    folds_axes = True
 
     # The names in the `.weights.h5` files of `keras.layers.GroupQueryAttention`, and of gates.
     _query_dense = property(operator.attrgetter("query_dense"))
@@ -162,16 +139,11 @@ class MultiHeadAttention(AttentionLayer):
         normalizer: Normalizer | None = None,
         **kwargs: Any,
     ):
-        who = "MultiHeadAttention"
         # Not the layer's own regularizer, which would count the output a second time.
-        self._activity_regularizer = keras_object(
-            who,
-            "activity_regularizer",
-            kwargs.pop("activity_regularizer", None),
-        )
-        super().__init__(dropout=dropout, seed=seed, **kwargs)
-        # Of query, value and key, from `build`.
-        self._widths: tuple[int | None, ...] = (None, None, None)
+        regularizer = keras.regularizers.get(kwargs.pop("activity_regularizer", None))
+        super().__init__(score=score, dropout=dropout, seed=seed, normalizer=normalizer, **kwargs)
+        who = "MultiHeadAttention"
+        self._activity_regularizer = regularizer
         self.num_heads = _checks.positive_int(who, "num_heads", num_heads)
         self.key_dim = _checks.positive_int(who, "key_dim", key_dim)
         value_dim = key_dim if value_dim is None else value_dim
@@ -183,64 +155,63 @@ class MultiHeadAttention(AttentionLayer):
         self._output_shape = _checked_features(who, output_shape)
         self.attention_axes = checked_axes(who, attention_axes)
         if sliding_window is not None:
-            sliding_window = _checks.positive_int(who, "sliding_window", sliding_window)
+            _checks.positive_int(who, "sliding_window", sliding_window)
         self.sliding_window = sliding_window
         if flash_attention is not None:
-            flash_attention = _checks.boolean(who, "flash_attention", flash_attention)
+            _checks.boolean(who, "flash_attention", flash_attention)
         self.flash_attention = flash_attention
         self.use_gate = _checks.boolean(who, "use_gate", use_gate)
         self.use_bias = _checks.boolean(who, "use_bias", use_bias)
-        self.score = score_or_default(who, score, self.dtype_policy)
         expected = "be a HeadPositions layer, or None (add positional encodings to the inputs)"
         self.positions = checked_layer(who, "positions", positions, HeadPositions, expected)
-        self.normalizer = checked_normalizer(who, normalizer)
-        self.kernel_initializer = keras_object(who, "kernel_initializer", kernel_initializer)
-        self.output_kernel_initializer = keras_object(
-            who, "output_kernel_initializer", output_kernel_initializer
-        )
-        self.bias_initializer = keras_object(who, "bias_initializer", bias_initializer)
-        self.kernel_regularizer = keras_object(who, "kernel_regularizer", kernel_regularizer)
-        self.bias_regularizer = keras_object(who, "bias_regularizer", bias_regularizer)
-        self.kernel_constraint = keras_object(who, "kernel_constraint", kernel_constraint)
-        self.bias_constraint = keras_object(who, "bias_constraint", bias_constraint)
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.output_kernel_initializer = keras.initializers.get(output_kernel_initializer)
+        self.bias_initializer = keras.initializers.get(bias_initializer)
+        self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
+        self.bias_regularizer = keras.regularizers.get(bias_regularizer)
+        self.kernel_constraint = keras.constraints.get(kernel_constraint)
+        self.bias_constraint = keras.constraints.get(bias_constraint)
+        self._widths: tuple[int | None, ...] = (None,) * 3
 
-    def build(
-        self,
-        query_shape: Shape,
-        value_shape: Any = None,
-        key_shape: Any = None,
-    ) -> None:
-        self._check_shapes(query_shape, value_shape, key_shape)
+    def _check_call(self, arguments: dict[str, Any]) -> None:
+        super()._check_call(arguments)
+        for name, width in zip(("query", "value", "key"), self._widths, strict=True):
+            tokens = arguments.get(name)
+            shape = (None,) if tokens is None else tuple(tokens.shape)
+            if None not in (shape[-1], width) and shape[-1] != width:
+                expected = f"have {width} features, for which the layer was built"
+                _checks.fail(type(self).__name__, name, expected, shape)
+
+    def build(self, query_shape: Shape, value_shape: Shape, key_shape: Any = None) -> None:
         key_shape = value_shape if key_shape is None else key_shape
         for name, shape in (("query", query_shape), ("value", value_shape), ("key", key_shape)):
             _checks.known_width(type(self).__name__, name, shape)
-        self._widths = (query_shape[-1], value_shape[-1], key_shape[-1])
+        self._widths = query_shape[-1], value_shape[-1], key_shape[-1]
         heads, groups = self.num_heads, self.num_key_value_heads
         options = {name: getattr(self, name) for name in _OF_MAPS}
         options["activity_regularizer"] = self._activity_regularizer
 
         def named(name: str) -> dict[str, Any]:
-            return {**options, "name": name, "dtype": self._policy_of(name)}
+            policy = self.dtype_policy
+            # Looked up here, since Keras saves and quantizes by the default of a map.
+            if isinstance(policy, keras.dtype_policies.DTypePolicyMap):
+                policy = policy[f"{self.path}/{name}"]
+            return {**options, "name": name, "dtype": policy}
 
-        self.query_dense = to_heads(heads, self.key_dim, **named("query"))
-        self.key_dense = to_heads(groups, self.key_dim, **named("key"))
+        # In the order of `get_weights()` of Keras's layer.
+        query, key, value = ((None, None, s[-1]) for s in (query_shape, key_shape, value_shape))
+        self.query_dense = to_heads(query, heads, self.key_dim, **named("query"))
+        self.key_dense = to_heads(key, groups, self.key_dim, **named("key"))
         self.gate_dense = None
         if self.use_gate:
             gate = named("gate")
-            self.gate_dense = to_heads(heads, self.value_dim, activation="sigmoid", **gate)
-        self.value_dense = to_heads(groups, self.value_dim, **named("value"))
+            self.gate_dense = to_heads(query, heads, self.value_dim, activation="sigmoid", **gate)
+        self.value_dense = to_heads(value, groups, self.value_dim, **named("value"))
         if self.output_kernel_initializer is not None:
             options["kernel_initializer"] = self.output_kernel_initializer
+        pooled = (None, None, heads, self.value_dim)
         features = self._features(query_shape)
-        self.output_dense = from_heads(features, **named("attention_output"))
-        # In the order of `get_weights()` of Keras's layer.
-        query, key, value = ((None, None, s[-1]) for s in (query_shape, key_shape, value_shape))
-        self.query_dense.build(query)
-        self.key_dense.build(key)
-        if self.gate_dense is not None:
-            self.gate_dense.build(query)
-        self.value_dense.build(value)
-        self.output_dense.build((None, None, heads, self.value_dim))
+        self.output_dense = from_heads(pooled, features, **named("attention_output"))
         batch, queries, keys = None, None, None
         if len(query_shape) == 3:
             batch, queries, keys = query_shape[0], query_shape[1], key_shape[1]
@@ -248,38 +219,7 @@ class MultiHeadAttention(AttentionLayer):
         key_heads = (batch, groups, keys, self.key_dim)
         build_part(self, self.score, query_heads, key_heads)
         build_part(self, self.positions, query_heads, key_heads)
-        scores_shape = self._score_shape(query_shape, key_shape)
-        build_part(self, self.normalizer, scores_shape)
-
-    def _policy_of(self, name: str) -> keras.DTypePolicy:
-        """The dtype policy of a linear map. It is looked up here, since Keras uses the default
-        policy where it quantizes or saves a layer that holds a `DTypePolicyMap`.
-        """
-        policy = self.dtype_policy
-        if isinstance(policy, keras.dtype_policies.DTypePolicyMap):
-            return policy[f"{self.path}/{name}"]
-        return policy
-
-    def _check_shapes(
-        self, query_shape: Shape, value_shape: Any, key_shape: Shape | None = None
-    ) -> None:
-        key_shape = value_shape if key_shape is None else key_shape
-        if value_shape is None or len(query_shape) <= 3:
-            super()._check_shapes(query_shape, value_shape, key_shape)
-        self._axes(query_shape, value_shape, key_shape)
-        shapes = (("query", query_shape), ("value", value_shape), ("key", key_shape))
-        for (name, shape), width in zip(shapes, self._widths, strict=True):
-            if None not in (shape[-1], width) and shape[-1] != width:
-                expected = f"have {width} features, for which the layer was built"
-                _checks.fail(type(self).__name__, name, expected, tuple(shape))
-
-    def _axes(self, query: Shape, value: Shape, key: Shape | None = None) -> Axes:
-        who = type(self).__name__
-        axes = Axes(who, self.attention_axes, query, value, key)
-        if self.sliding_window is not None and len(axes.attended) > 1:
-            expected = "be None with several attention axes (pass `attention_mask`)"
-            _checks.fail(who, "sliding_window", expected, self.sliding_window)
-        return axes
+        build_part(self, self.normalizer, (batch, heads, queries, keys))
 
     @property
     def engine_path(self) -> str | None:  # type: ignore[override]
@@ -302,32 +242,15 @@ class MultiHeadAttention(AttentionLayer):
         valid_lens: Tensor | None = None,
         bias: Tensor | Bias | None = None,
     ) -> Tensor | tuple[Tensor, Tensor]:
-        if self.flash_attention:
-            self._check_streams(return_attention_scores)
-        key_shape = None if key is None else key.shape
-        self._check_shapes(query.shape, value.shape, key_shape)
-        tensors: dict[str, Any] = {
-            "query": query,
-            "value": value,
-            "key": key,
-            "query_mask": query_mask,
-            "value_mask": value_mask,
-            "key_mask": key_mask,
-            "attention_mask": attention_mask,
-            "valid_lens": valid_lens,
-            "bias": bias,
-        }
+        window = None if self.sliding_window is None else masks.window(self.sliding_window)
+        tokens: list[Any] = [query, value, key, query_mask, value_mask, key_mask, attention_mask]
         axes = None
-        if len(query.shape) > 3:
-            axes = self._axes(query.shape, value.shape, key_shape)
-            tensors = axes.fold_call(**tensors)
-        call, folded_mask = self._masked(
-            **tensors,
-            use_causal_mask=use_causal_mask,
-            return_attention_scores=return_attention_scores,
-            training=training,
-            window=self._window(),
-        )
+        if max(len(query.shape), len(value.shape)) > 3 or self.attention_axes is not None:
+            axes = self._axes(query.shape, value.shape, None if key is None else key.shape)
+            tokens, valid_lens, bias = axes.fold_call(tokens, valid_lens, bias)
+        tokens += [return_attention_scores, training, use_causal_mask, valid_lens, bias]
+        tokens += [window, self.num_heads]
+        call, folded_mask = self._masked(*tokens)
         keys, values = self.project_keys(call.value, call.key)
         output, weights = self._attend_heads(call.replace(key=keys, value=values))
         if axes is None:
@@ -337,20 +260,12 @@ class MultiHeadAttention(AttentionLayer):
         weights = None if weights is None else axes.unfold_weights(weights, query, value)
         return self._results(output, weights, query_mask, return_attention_scores)
 
-    def _check_streams(self, return_attention_scores: bool) -> None:
-        expected = None
-        if return_attention_scores:
-            expected = "be None or False to return weights: the streamed path has none"
-        if self.normalizer is not None and self.normalizer.function is not None:
-            expected = "be None or False: this `normalizer` needs all scores of a query at once"
-        backend = keras.backend.backend()
-        if backend not in engine.STREAMING_BACKENDS:
-            expected = f"be None or False with the backend {backend}, which has no streamed path"
-        if expected is not None:
-            _checks.fail(type(self).__name__, "flash_attention", expected, self.flash_attention)
-
-    def _window(self) -> Any:
-        return None if self.sliding_window is None else masks.window(self.sliding_window)
+    def _axes(self, query: Shape, value: Shape, key: Shape | None) -> Axes:
+        axes = Axes(type(self).__name__, self.attention_axes, query, value, key)
+        if self.sliding_window is not None and len(axes.attended) > 1:
+            expected = "be None with several attention axes (pass `attention_mask`)"
+            _checks.fail(type(self).__name__, "sliding_window", expected, self.sliding_window)
+        return axes
 
     def project_keys(
         self, value: Tensor, key: Tensor | None = None, start: int | Tensor = 0
@@ -376,30 +291,24 @@ class MultiHeadAttention(AttentionLayer):
         values: Tensor,
         mask: Tensor | Mask | None = None,
         bias: Tensor | Bias | None = None,
-        dropout: float = 0.0,
-        return_weights: bool = False,
         start: int | Tensor | None = None,
-    ) -> tuple[Tensor, Tensor | None]:
+    ) -> Tensor:
         """Attention over the keys and values of `project_keys`: the rest of a call.
 
         Args:
             query: float `(B, T, Dq)`.   keys, values: from `project_keys`.
-            mask, bias, dropout: as in `tfattn.attend`.
-            return_weights: whether to return the weights.
+            mask, bias: as in `tfattn.attend`.
             start: position of the first query on the keys' axis, for positions and bias objects:
                 int or scalar integer tensor. Defaults to S − T, which aligns the ends.
         Returns:
-            (output, weights), as in a call; weights are None without `return_weights`.
+            the output, as in a call.
         """
         who = type(self).__name__
-        symbolic.check_batch(who, "keys", keys.shape, "query", query.shape)
-        _checks.same_size(who, "values", values.shape[2], "keys", keys.shape[2])
-        _checks.probability(who, "dropout", dropout)
         shape = (query.shape[0], self.num_heads, query.shape[1], keys.shape[2])
         mask = softmax.mask_of(who, shape, mask)
         if bias is not None:
             bias = biases.checked(who, bias, shape)
-        window = self._window()
+        window: Any = None if self.sliding_window is None else masks.window(self.sliding_window)
         if window is not None and start is not None:
             # By default the engine aligns the last query with the last key.
             window = window.on(Grid.whole(ops.shape(query)[1], ops.shape(keys)[2], offset=start))
@@ -409,42 +318,33 @@ class MultiHeadAttention(AttentionLayer):
             key=keys,
             mask=masks.all_of(mask, window),
             bias=bias,
-            dropout=dropout,
-            return_weights=return_weights,
         )
-        return self._attend_heads(call, start)
+        return self._attend_heads(call, start)[0]
 
-    def _attend_heads(
-        self, call: AttentionCall, start: int | Tensor | None = None
-    ) -> tuple[Tensor, Tensor | None]:
+    def _attend_heads(self, call: AttentionCall, start: Any = None) -> tuple[Tensor, Tensor | None]:
         """The rest of a call, with keys and values in heads and the window in the mask."""
-        query, bias = call.query, call.bias
+        query, keys, bias = call.query, call.key, call.bias
         gate = None if self.gate_dense is None else self.gate_dense(query)  # (B, T, H, V)
         query = _heads_first(self.query_dense(query))  # (B, H, T, P)
         if self.positions is not None:
-            num_queries, num_keys = call.lengths
-            first = num_keys - num_queries if start is None else start
-            query = self.positions.rotate(query, first)
+            num_queries, num_keys = ops.shape(query)[2], ops.shape(keys)[2]
+            query = self.positions.rotate(query, num_keys - num_queries if start is None else start)
             added = self.positions.bias()
             if added is not None:
-                shape = (*query.shape[:3], call.key.shape[2])
-                added.check(type(self).__name__, "positions", symbolic.known_sizes(shape))
+                shape = (*query.shape[:3], keys.shape[2])
+                added.check(type(self).__name__, "positions", known_sizes(shape))
                 bias = added if bias is None else added + bias
         if start is not None and bias is not None:
             # By default the engine aligns the last query with the last key.
-            grid = Grid.whole(*call.lengths, offset=start)
+            grid = Grid.whole(ops.shape(query)[2], ops.shape(keys)[2], offset=start)
             bias = biases.explicit(bias.on(grid, *bias.parameters()))
         output, weights = self.run(call.replace(query=query, bias=bias), self.score)
         output = ops.swapaxes(output, 1, 2)  # (B, T, H, V)
         return self.output_dense(output if gate is None else output * gate), weights
 
-    def _score_shape(self, query_shape: Shape, key_shape: Shape) -> Shape:
-        return (query_shape[0], self.num_heads, query_shape[1], key_shape[1])
-
     def compute_output_shape(
         self, query_shape: Shape, value_shape: Shape, key_shape: Shape | None = None
     ) -> Shape:
-        self._check_shapes(query_shape, value_shape, key_shape)
         return (*query_shape[:-1], *self._features(query_shape))
 
     def _features(self, query_shape: Shape) -> Shape:
@@ -471,7 +371,7 @@ def _checked_features(who: str, output_shape: Any) -> int | tuple[int, ...] | No
     if output_shape is None:
         return None
     sizes = output_shape if isinstance(output_shape, list | tuple) else (output_shape,)
-    if not sizes:
-        _checks.fail(who, "output_shape", "be one or more positive integers", output_shape)
     sizes = tuple(_checks.positive_int(who, "output_shape", size) for size in sizes)
+    if not sizes:
+        _checks.fail(who, "output_shape", "be a positive integer or several", output_shape)
     return sizes if len(sizes) > 1 else sizes[0]

@@ -8,17 +8,16 @@ import keras
 from tfattn import _checks
 from tfattn._types import Shape, Tensor
 from tfattn.core import normalizers
-from tfattn.layers.configs import Configured, checked_layer, keras_object
+from tfattn.layers.configs import Configured
 
 
 class Normalizer(Configured, keras.layers.Layer):
     """Base of all normalizers, which turn scores into weights. This class itself is the softmax.
 
-    `Attention(normalizer=...)` and `MultiHeadAttention(normalizer=...)` take a normalizer, which
-    belongs to one attention layer. A subclass defines either a `function` that replaces the
-    softmax, on the dense path, since it needs all scores of a query at once; or `row_scale`, which
-    scales the softmax of each row, and streams. Create weights in `build`. Register the subclass
-    with Keras to save it.
+    A normalizer belongs to one attention layer. A subclass defines either a `function` that
+    replaces the softmax, on the dense path, since it needs all scores of a query at once; or
+    `row_scale`, which scales the softmax of each row, and streams. Create weights in `build`.
+    Register the subclass with Keras to save it.
 
     Attributes:
         function: function from scores and visible pairs to weights, as in `tfattn.normalizers`; or
@@ -66,14 +65,14 @@ class AttentionSinks(Normalizer):
         True
 
     Source: Xiao et al. 2023, arXiv:2309.17453, section 3.3; OpenAI 2025, arXiv:2508.10925, section
-    2; see `tfattn.normalizers.add_sinks`.
+    2.
     """
 
     scales_rows = True
 
     def __init__(self, initializer: Any = "zeros", **kwargs: Any):
         super().__init__(**kwargs)
-        self.initializer = keras_object("AttentionSinks", "initializer", initializer)
+        self.initializer = keras.initializers.get(initializer)
 
     def build(self, scores_shape: Shape) -> None:
         # float32 or wider in every policy, like the sums.
@@ -94,7 +93,7 @@ class Sparsemax(Normalizer):
 
         weights = max(score − τ, 0)        with τ such that the row sums to 1
 
-    Computed on the dense path: it holds all T × S scores.
+    Computed on the dense path.
 
     Example:
         >>> layer = Attention(DotProductScore(scale=1.0), normalizer=Sparsemax())
@@ -112,8 +111,7 @@ class Sparsemax(Normalizer):
 class TopKSoftmax(Normalizer):
     """The softmax over the k keys with the highest scores; other keys have a weight of 0.
 
-    Keys with the same score as the k-th are included. Computed on the dense path: it holds all
-    T × S scores.
+    Keys with the same score as the k-th are included. Computed on the dense path.
 
     Args:
         k: positive int.
@@ -130,9 +128,3 @@ class TopKSoftmax(Normalizer):
         super().__init__(**kwargs)
         self.k = _checks.positive_int("TopKSoftmax", "k", k)
         self.function = normalizers.top_k(self.k)
-
-
-def checked_normalizer(who: str, normalizer: Any) -> Normalizer | None:
-    """`normalizer`, if it is a `Normalizer` or None."""
-    expected = "be a Normalizer layer, such as tfattn.AttentionSinks(), or None"
-    return checked_layer(who, "normalizer", normalizer, Normalizer, expected)

@@ -7,13 +7,13 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn._types import Shape, Tensor
-from tfattn.core import symbolic
 from tfattn.core.biases import Bias
-from tfattn.core.masks import Mask
+from tfattn.core.masks import Mask, chunks
+from tfattn.core.tensors import shape_of
 from tfattn.layers.attention.base import AttentionLayer
 from tfattn.layers.attention.single_head import Attention
 from tfattn.layers.base import CheckedCall, spec_of_call
-from tfattn.layers.configs import LayerTemplate, checked_layer, keras_object, serialized
+from tfattn.layers.configs import LayerTemplate, checked_layer, serialized
 from tfattn.layers.tokens import mask_of_tokens
 
 
@@ -24,28 +24,20 @@ class AttentionPooling(CheckedCall, keras.layers.Layer):
         output = attention(query=learned, value=value)
 
     It takes the place of `keras.layers.GlobalAveragePooling1D`, and learns which tokens count.
-    Padding has a weight of exactly 0. The order of the tokens does not matter, unless positions
-    were added to them.
 
     Args:
         num_queries: positive int, K. None for one query, and an output without the axis of queries.
-        attention: an attention layer, for another score, heads or normalizer: with
-            `MultiHeadAttention` each head has its own map of the queries, which have no position:
-            it must have no `positions` and no `sliding_window`. The layer uses a copy of it.
-            Defaults to `Attention()`: weights softmax(learned · tokenᵀ / √D), and a mean of the
-            tokens as they are.
+        attention: an attention layer, which is copied, for another score, heads or normalizer. It
+            must have no `positions` and no `sliding_window`, since learned queries have no
+            position. Defaults to `Attention()`.
         query_initializer: initializer of the queries `(K, Dk)`.
     Call arguments:
         value: float `(B, S, Dv)`.
         key: float `(B, S, Dk)`. Defaults to `value`.
         value_mask, key_mask, mask: bool `(B, S)`, True = real token. `mask` is another name of
             `value_mask`. Keras passes implicit masks here, under `TimeDistributed` too.
-        attention_mask: bool, or 0 and 1, broadcastable to the weights, or a mask object that does
-            not depend on the query's position.
-        valid_lens: integers `(B,)`, the number of real tokens, or `(B, K)`.
-        bias: float, broadcastable to the weights, or a bias object, as for `attention_mask`.
-        return_attention_scores: whether to return the weights too.
-        training: whether the attention's dropout is active.
+        attention_mask, valid_lens, bias, return_attention_scores, training: as for `Attention`; a
+            mask or bias object must not depend on the position of the query.
     Returns:
         `(B, Dv)`, or `(B, K, Dv)` with `num_queries`, without a mask; with
         `return_attention_scores=True` also the weights `(B, K, S)`, or `(B, H, K, S)` with heads,
@@ -55,18 +47,9 @@ class AttentionPooling(CheckedCall, keras.layers.Layer):
         >>> tokens = np.ones((2, 7, 8), "float32")
         >>> tuple(AttentionPooling()(tokens, valid_lens=[7, 3]).shape)
         (2, 8)
-
-        Three summaries of a sequence, each by four heads:
-
         >>> layer = AttentionPooling(3, attention=MultiHeadAttention(num_heads=4, key_dim=2))
-        >>> tuple(layer(tokens).shape)
+        >>> tuple(layer(tokens).shape)  # three summaries, each by four heads
         (2, 3, 8)
-
-        Each sentence of a document as one vector, without its padding:
-
-        >>> words = keras.layers.Embedding(9, 8, mask_zero=True)(np.array([[[1, 2], [3, 0]]]))
-        >>> tuple(keras.layers.TimeDistributed(AttentionPooling())(words).shape)
-        (1, 2, 8)
 
     Source: one query, Yang et al. 2016, Hierarchical Attention Networks, section 2.2, there with an
     additive score; K queries and heads, Lee et al. 2019, arXiv:1810.00825, section 3.2, there with
@@ -94,7 +77,7 @@ class AttentionPooling(CheckedCall, keras.layers.Layer):
                 expected = f"have no `{name}`, since learned queries have no position"
                 _checks.fail(who, "attention", expected, attention)
         self.num_queries = num_queries
-        self.query_initializer = keras_object(who, "query_initializer", query_initializer)
+        self.query_initializer = keras.initializers.get(query_initializer)
         self._template = LayerTemplate(attention or Attention())
         self._attention: Any = None  # created in `build`
         self.supports_masking = True
@@ -105,18 +88,14 @@ class AttentionPooling(CheckedCall, keras.layers.Layer):
         return self._attention or self._template.layer
 
     def _check_call(self, arguments: dict[str, Any]) -> None:
-        """Raises `ValueError` for an argument that does not fit its name, or a mask or bias by
-        distance.
-        """
         super()._check_call(arguments)
         for name in ("attention_mask", "bias"):
-            if _is_relative(arguments.get(name)):
+            if _depends_on_position(arguments.get(name)):
                 expected = "not depend on the position of a query, since learned queries have none"
                 _checks.fail(type(self).__name__, name, expected, arguments[name])
 
     def build(self, value_shape: Shape, key_shape: Shape | None = None) -> None:
         key_shape = value_shape if key_shape is None else key_shape
-        self._check_shapes(value_shape, key_shape)
         name = "value" if key_shape is value_shape else "key"
         _checks.known_width(type(self).__name__, name, key_shape)
         queries = (self.num_queries or 1, key_shape[-1])
@@ -139,10 +118,8 @@ class AttentionPooling(CheckedCall, keras.layers.Layer):
         training: bool | None = None,
         mask: Tensor | None = None,
     ) -> Tensor | tuple[Tensor, Tensor]:
-        shape = value.shape
-        self._check_shapes(shape, shape if key is None else key.shape)
         query = ops.expand_dims(self.query, 0)
-        query = ops.broadcast_to(query, (symbolic.shape_of(value)[0], *self.query.shape))
+        query = ops.broadcast_to(query, (shape_of(value)[0], *self.query.shape))
         result = self._attention(
             query=query,
             value=value,
@@ -165,7 +142,6 @@ class AttentionPooling(CheckedCall, keras.layers.Layer):
 
     def compute_output_shape(self, value_shape: Shape, key_shape: Shape | None = None) -> Shape:
         key_shape = value_shape if key_shape is None else key_shape
-        self._check_shapes(value_shape, key_shape)
         query_shape = (value_shape[0], self.num_queries or 1, key_shape[-1])
         shape = self.attention.compute_output_shape(query_shape, value_shape, key_shape)
         return shape if self.num_queries else (shape[0], *shape[2:])
@@ -175,20 +151,13 @@ class AttentionPooling(CheckedCall, keras.layers.Layer):
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "attention": serialized(self._template.layer)}
 
-    def _check_shapes(self, value_shape: Shape, key_shape: Shape) -> None:
-        width = self.query.shape[-1] if self.built else key_shape[-1]
-        if key_shape[-1] != width:
-            expected = f"have {width} features, for which the layer was built"
-            name = "value" if key_shape is value_shape else "key"
-            _checks.fail(type(self).__name__, name, expected, tuple(key_shape))
 
-
-def _is_relative(part: Any) -> bool:
-    """Whether a mask or bias, or one that it joins, depends on the distance to the query."""
-    if isinstance(part, Mask):
-        is_relative = part.is_relative
-    elif isinstance(part, Bias):
-        is_relative = part.is_of_distance
+def _depends_on_position(part: Any) -> bool:
+    """Whether a mask or bias, or one that it joins, depends on the position of the query."""
+    if isinstance(part, Bias):
+        depends = part.is_of_distance
+    elif isinstance(part, Mask):
+        depends = part.is_relative or isinstance(part, chunks)
     else:
         return False
-    return is_relative or any(map(_is_relative, keras.tree.flatten(vars(part))))
+    return depends or any(map(_depends_on_position, keras.tree.flatten(vars(part))))

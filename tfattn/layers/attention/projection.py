@@ -8,33 +8,34 @@ import keras
 from keras import ops
 
 from tfattn._types import Shape, Tensor
-from tfattn.core.symbolic import shape_of
+from tfattn.core.tensors import shape_of
 from tfattn.layers.configs import copy_initializer
 
 
 class Projection(keras.layers.EinsumDense):
     """Keras's `EinsumDense` over the last axes, as one operation.
 
-    Its weights, `enable_lora`, `quantize` and dtype policies are those of Keras. Differences:
-
     - The product is flat: on TensorFlow the operation `Einsum`, or `MatMul` in half precision.
       Keras computes a batched product, whose gradient holds a copy of the kernel for each row of
       the batch: with many short rows a step takes 1.4 times as long.
     - The kernel is initialized as a matrix. Before 3.15, Keras's initializers take the first of
-      three axes as a receptive field, and the weights are too small by the factor
-      √(D · (H + P) / (D + H·P)): six at width 512 with 8 heads.
-
-    Args: those of `keras.layers.EinsumDense`; `output_shape` has None for the axes of tokens.
+      three axes as a receptive field: at width 512 with 8 heads, weights are too small by 6.
     """
 
     kernel_initializer: Any
 
     def build(self, input_shape: Shape) -> None:
-        features = self._features()
-        inputs = len(input_shape) + len(features) - 1 - len(self.partial_output_shape)
-        if not isinstance(self.kernel_initializer, _AsMatrix):
-            self.kernel_initializer = _AsMatrix(copy_initializer(self.kernel_initializer), inputs)
+        initializer, columns = self.kernel_initializer, math.prod(self._features())
+        # One copy: in a stateless scope Keras computes the first value again and again.
+        of_matrix = copy_initializer(initializer)
+
+        def as_matrix(shape: Sequence[int], dtype: Any = None) -> Tensor:
+            matrix = (math.prod(shape) // columns, columns)
+            return ops.reshape(of_matrix(matrix, dtype=dtype), shape)
+
+        self.kernel_initializer = as_matrix
         super().build(input_shape)
+        self.kernel_initializer = initializer
 
     def call(self, inputs: Tensor, training: bool | None = None) -> Tensor:
         # Keras casts weights automatically, except symbolic weights on PyTorch.
@@ -76,34 +77,19 @@ class Projection(keras.layers.EinsumDense):
         return tuple(size for size in self.partial_output_shape if size is not None)
 
 
-def to_heads(num_heads: int, head_dim: int, use_bias: bool = True, **options: Any) -> Projection:
-    """`(B, T, D)` to `(B, T, H, P)`: the linear maps of all heads, in one product."""
-    bias_axes = "de" if use_bias else None
-    shape = (None, num_heads, head_dim)
-    return Projection("abc,cde->abde", shape, bias_axes=bias_axes, **options)
+def to_heads(inputs: Shape, num_heads: int, head_dim: int, **options: Any) -> Projection:
+    """The built map from `(B, T, D)` to `(B, T, H, P)`: those of all heads, in one product."""
+    return _built("abc,cde->abde", inputs, (num_heads, head_dim), **options)
 
 
-def from_heads(features: Shape, use_bias: bool = True, **options: Any) -> Projection:
-    """`(B, T, H, P)` to `(B, T, *features)`: one linear map of the concatenated heads."""
+def from_heads(inputs: Shape, features: Shape, **options: Any) -> Projection:
+    """The built map from `(B, T, H, P)` to `(B, T, *features)`, of the concatenated heads."""
     axes = "efghijklmnopqrstuvwxyz"[: len(features)]
-    bias_axes = axes if use_bias else None
-    return Projection(f"abcd,cd{axes}->ab{axes}", (None, *features), bias_axes=bias_axes, **options)
+    return _built(f"abcd,cd{axes}->ab{axes}", inputs, features, **options)
 
 
-@keras.saving.register_keras_serializable("tfattn")
-class _AsMatrix(keras.initializers.Initializer):
-    """Initializes an array as the matrix from its first `inputs` axes to the others."""
-
-    def __init__(self, initializer: Any, inputs: int):
-        self.initializer = keras.initializers.get(initializer)
-        self.inputs = inputs
-
-    def __call__(self, shape: Sequence[int], dtype: Any = None) -> Tensor:
-        matrix = (math.prod(shape[: self.inputs]), math.prod(shape[self.inputs :]))
-        return ops.reshape(self.initializer(matrix, dtype=dtype), shape)
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            "initializer": keras.initializers.serialize(self.initializer),
-            "inputs": self.inputs,
-        }
+def _built(equation: str, inputs: Shape, features: Shape, use_bias: bool, **options: Any) -> Any:
+    bias_axes = equation.partition("->ab")[2] if use_bias else None
+    layer = Projection(equation, (None, *features), bias_axes=bias_axes, **options)
+    layer.build(inputs)
+    return layer

@@ -14,7 +14,8 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn._types import Shape, Tensor
-from tfattn.core import kernels, products, scores, symbolic
+from tfattn.core import kernels, scores
+from tfattn.core.tensors import check_batch, matmul_by_head, matmul_shared
 from tfattn.layers.base import CheckedCall, spec_of_call
 from tfattn.layers.configs import build_part
 
@@ -25,9 +26,8 @@ class Score(CheckedCall, keras.layers.Layer):
     A subclass defines `prepare_query` and `prepare_key`, and sets `pairwise` to a function of
     `tfattn.core.scores` or to its own. `parameters` returns the tensors that this function needs
     besides the operands; a tensor that the function closes over gets no gradient on the streamed
-    path. If preparing an operand needs the other operand, a subclass may define `prepare` instead.
-    `RecurrentDecoder` refuses such a score: it prepares the keys once per sentence, and a query at
-    each step.
+    path. If preparing an operand needs the other operand, a subclass may define `prepare` instead,
+    which `RecurrentDecoder` refuses: it prepares the keys once, and a query at each step.
 
     Attributes:
         pairwise: function from the two operands, and `parameters`, to the scores.
@@ -68,7 +68,7 @@ class Score(CheckedCall, keras.layers.Layer):
             _checks.rank(who, "query", query.shape, (3, 4), "(B, T, D) or (B, H, T, D)")
             letters = "(B, S, D)" if len(query.shape) == 3 else "(B, G, S, D)"
             _checks.rank(who, "key", key.shape, (len(query.shape),), letters)
-            symbolic.check_batch(who, "key", key.shape, "query", query.shape)
+            check_batch(who, "key", key.shape, "query", query.shape)
             for name, operand in (("query", query), ("key", key)):
                 _checks.has_width(who, name, operand.shape)
 
@@ -127,8 +127,6 @@ class DotProductScore(Score):
     def prepare_query(self, query: Tensor) -> Tensor:
         # Scaling the query costs T · D; scaling the scores would cost T · S, and overflows sooner
         # in half precision.
-        if self.scale is None:  # the layer may be called on other shapes than it was built for
-            _checks.known_width("DotProductScore", "query", query.shape)
         return query * (query.shape[-1] ** -0.5 if self.scale is None else self.scale)
 
 
@@ -186,15 +184,12 @@ class SoftCapScore(Score):
 
         score = cap · tanh(score / cap)
 
-    The cap is applied before mask and bias. Small scores hardly change; the difference of two
-    scores is at most 2 · cap.
+    The cap is applied before mask and bias. Small scores hardly change.
 
     Args:
         cap: positive number.
-        score: a score layer. Defaults to `DotProductScore()`.
+        score: a score layer without a `prepare` of its own. Defaults to `DotProductScore()`.
     Call arguments, Returns: see `Score`.
-    Raises:
-        ValueError: `cap` is not above 0; `score` is not a score layer, or defines `prepare` itself.
     Example:
         >>> query, key = np.full((1, 1, 1), 10.0, "float32"), np.array([[[0.1], [9.0]]], "float32")
         >>> print(np.asarray(SoftCapScore(cap=5.0)(query, key)).round(2))
@@ -209,10 +204,7 @@ class SoftCapScore(Score):
         self.cap = _checks.positive_number("SoftCapScore", "cap", cap)
         if score is None:
             score = DotProductScore(dtype=self.dtype_policy, name="score")
-        if not isinstance(score, Score) or type(score).prepare is not Score.prepare:
-            expected = "be a score layer with `prepare_query` and `prepare_key`"
-            _checks.fail("SoftCapScore", "score", expected, score)
-        self.score = score
+        self.score = split_score("SoftCapScore", score)
         self.pairwise = scores.soft_capped(score.pairwise, self.cap)
 
     def build(self, query_shape: Shape, key_shape: Shape) -> None:
@@ -315,8 +307,8 @@ class CosineScore(Score):
         [[[-2.]]]
 
     Source: Graves, Wayne, Danihelka 2014, arXiv:1410.5401, equations 5 and 6; the temperature is
-    1/β. Learned, Henry et al. 2020, arXiv:2010.04245, where 1 / temperature is g and begins at
-    log2(L² − L) for sentences of L tokens; one per head, Liu et al. 2022, arXiv:2111.09883.
+    1/β. Learned, Henry et al. 2020, arXiv:2010.04245; one per head, Liu et al. 2022,
+    arXiv:2111.09883.
     """
 
     same_width = True
@@ -364,8 +356,7 @@ class KernelScore(Score):
 
         score = log K(‖(query − key) / bandwidth‖)        so that softmax over keys gives K / Σ K
 
-    The bandwidth is the softplus of the trained weight, and so stays positive. The parameter w of
-    D2L (d2l.ai) is 1 / bandwidth.
+    The bandwidth is the softplus of the trained weight, and so stays positive.
 
     Args:
         kernel: a name of `tfattn.kernels.names()`, such as "gaussian", or a function from squared
@@ -433,6 +424,14 @@ class KernelScore(Score):
         return {**super().get_config(), "kernel": kernels.serialize(self.kernel)}
 
 
+def split_score(who: str, score: Any) -> Score:
+    """A score that prepares query and key separately."""
+    if not isinstance(score, Score) or type(score).prepare is not Score.prepare:
+        expected = "be a score layer with `prepare_query` and `prepare_key`"
+        _checks.fail(who, "score", expected, score)
+    return score
+
+
 def checked_smoothing(
     who: str, kernel: str | Callable[[Tensor], Tensor], bandwidth: Any
 ) -> tuple[str | Callable[[Tensor], Tensor], float | list[float]]:
@@ -476,5 +475,5 @@ def _add_matrix(score: Score, name: str, shape: Sequence[Any], width: Any) -> ke
 def _project(tensor: Tensor, matrix: Tensor) -> Tensor:
     """Tokens times a shared matrix, or each head's tokens times its own matrix."""
     is_shared = len(matrix.shape) == 2
-    product = products.matmul_shared if is_shared else products.matmul_by_head
+    product = matmul_shared if is_shared else matmul_by_head
     return product(tensor, ops.cast(matrix, tensor.dtype))

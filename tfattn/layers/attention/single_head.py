@@ -13,7 +13,6 @@ from tfattn.core.biases import Bias
 from tfattn.core.call import AttentionCall
 from tfattn.core.masks import Mask
 from tfattn.layers.attention.base import AttentionLayer
-from tfattn.layers.attention.normalizers import Normalizer, checked_normalizer
 from tfattn.layers.attention.scores import (
     AdditiveScore,
     BilinearScore,
@@ -22,7 +21,7 @@ from tfattn.layers.attention.scores import (
     Score,
     checked_smoothing,
 )
-from tfattn.layers.configs import build_part, checked_layer
+from tfattn.layers.configs import build_part
 
 
 @keras.saving.register_keras_serializable("tfattn")
@@ -39,8 +38,8 @@ class Attention(AttentionLayer):
         seed: int, for the dropout.
         normalizer: a layer that turns scores into weights, such as `Sparsemax()`. Defaults to the
             softmax.
-    Call arguments: `(query, value, key)` in Keras's order; pass them by name. They are common to
-    all attention layers:
+    Call arguments: `(query, value, key)` in Keras's order; pass them by name. All attention layers
+    have them:
         query: float `(B, T, Dq)`.
         value: float `(B, S, Dv)`.
         key: float `(B, S, Dk)`. Defaults to `value`.
@@ -71,32 +70,13 @@ class Attention(AttentionLayer):
         >>> tuple(Attention(score=CosineScore(temperature=0.1))(query=query, value=value).shape)
         (2, 3, 5)
 
-    Source: Nadaraya 1964; Watson 1964, for the weighted mean; see each score for its own source.
+    Source: Nadaraya 1964; Watson 1964; see each score for its own source.
     """
 
-    def __init__(
-        self,
-        score: Score | None = None,
-        dropout: float = 0.0,
-        seed: int | None = None,
-        normalizer: Normalizer | None = None,
-        **kwargs: Any,
-    ):
-        super().__init__(dropout=dropout, seed=seed, **kwargs)
-        self.score = score_or_default(type(self).__name__, score, self.dtype_policy)
-        self.normalizer = checked_normalizer(type(self).__name__, normalizer)
-
-    def build(
-        self,
-        query_shape: Shape,
-        value_shape: Any = None,
-        key_shape: Any = None,
-    ) -> None:
-        self._check_shapes(query_shape, value_shape, key_shape)
+    def build(self, query_shape: Shape, value_shape: Shape, key_shape: Any = None) -> None:
         key_shape = value_shape if key_shape is None else key_shape
         build_part(self, self.score, query_shape, key_shape)
-        scores_shape = self._score_shape(query_shape, key_shape)
-        build_part(self, self.normalizer, scores_shape)
+        build_part(self, self.normalizer, (*query_shape[:2], key_shape[1]))
 
     def call(
         self,
@@ -113,34 +93,11 @@ class Attention(AttentionLayer):
         valid_lens: Tensor | None = None,
         bias: Tensor | Bias | None = None,
     ) -> Tensor | tuple[Tensor, Tensor]:
-        self._check_shapes(query.shape, value.shape, None if key is None else key.shape)
-        call, query_mask = self._masked(
-            query=query,
-            value=value,
-            key=key,
-            query_mask=query_mask,
-            value_mask=value_mask,
-            key_mask=key_mask,
-            attention_mask=attention_mask,
-            valid_lens=valid_lens,
-            bias=bias,
-            use_causal_mask=use_causal_mask,
-            return_attention_scores=return_attention_scores,
-            training=training,
-        )
+        tokens = (query, value, key, query_mask, value_mask, key_mask, attention_mask)
+        options = (return_attention_scores, training, use_causal_mask, valid_lens, bias)
+        call, query_mask = self._masked(*tokens, *options)
         output, weights = self.run(call, self.score)
         return self._results(output, weights, query_mask, return_attention_scores)
-
-
-def checked_score(who: str, score: Any) -> Score | None:
-    """`score`, if it is a score layer or None."""
-    expected = "be a score layer, such as tfattn.AdditiveScore(units=8)"
-    return checked_layer(who, "score", score, Score, expected)
-
-
-def score_or_default(who: str, score: Any, dtype: keras.DTypePolicy) -> Score:
-    """`score`, if it is a score layer; the scaled dot product for None."""
-    return checked_score(who, score) or DotProductScore(dtype=dtype, name="score")
 
 
 class NamedAttention(Attention):
@@ -161,9 +118,7 @@ class DotProductAttention(NamedAttention):
     Args:
         scale: positive number; 1.0 is the unscaled product. Defaults to 1/√D.
         dropout, seed: as for `Attention`.
-    Call arguments, Returns: see `tfattn.Attention`; `(query, value, key)` in Keras's order, query
-    and key of one width D. The weights come with `return_attention_scores=True`, or from
-    `tfattn.attention_weights`.
+    Call arguments, Returns: those of `Attention`; query and key are of one width D.
     Example:
         >>> query = np.zeros((1, 1, 2), "float32")
         >>> value = np.array([[[1.0, 1.0], [3.0, 5.0], [100.0, 100.0]]], "float32")
@@ -198,8 +153,7 @@ class AdditiveAttention(NamedAttention):
     Args:
         units: positive int, width U of the hidden layer.
         dropout, seed: as for `Attention`.
-    Call arguments, Returns: see `tfattn.Attention`; `(query, value, key)` in Keras's order. The
-    weights come with `return_attention_scores=True`, or from `tfattn.attention_weights`.
+    Call arguments, Returns: those of `Attention`.
     Example: equal keys get equal weights, so the output is the mean of the visible values.
         >>> query, key = np.ones((2, 1, 20), "float32"), np.ones((2, 10, 2), "float32")
         >>> value = np.tile(np.arange(40, dtype="float32").reshape(1, 10, 4), (2, 1, 1))
@@ -227,10 +181,8 @@ class BilinearAttention(NamedAttention):
         weights = softmax(query · W · keyᵀ)
         output  = weights · value
 
-    Args:
-        dropout, seed: as for `Attention`.
-    Call arguments, Returns: see `tfattn.Attention`; `(query, value, key)` in Keras's order. The
-    weights come with `return_attention_scores=True`, or from `tfattn.attention_weights`.
+    Args: `dropout` and `seed`, as for `Attention`.
+    Call arguments, Returns: those of `Attention`.
     Example:
         >>> query, value = np.ones((2, 3, 5), "float32"), np.ones((2, 7, 4), "float32")
         >>> tuple(BilinearAttention()(query=query, value=value).shape)
@@ -253,9 +205,7 @@ class NadarayaWatson(NamedAttention):
 
     Computed in log space: a query far from every key still gets finite weights that sum to 1. A
     kernel of compact support (see `tfattn.kernels.support`) gives 0 where no key lies within a
-    bandwidth. Rounding may move an output slightly out of the range of the values: clip means of
-    zeros and ones before √(p · (1 − p)). `tfattn.kernel_regression.KernelRegression` stays in
-    this range, except with `degree=1`.
+    bandwidth. Rounding may move an output slightly out of the range of the values.
 
     Args:
         kernel: a name of `tfattn.kernels.names()`, such as "gaussian", or a function from squared
@@ -267,9 +217,8 @@ class NadarayaWatson(NamedAttention):
         leave_one_out: whether key i is hidden from query i, so that each training point is
             predicted from all others. Query and key are then the same points in the same order.
         dropout, seed: as for `Attention`.
-    Call arguments, Returns: see `tfattn.Attention`; `(query, value, key)` in Keras's order, query
-    and key of one width D. The weights come with `return_attention_scores=True`, or from
-    `tfattn.attention_weights`; a row also sums to 0 where every key has a kernel of 0.
+    Call arguments, Returns: those of `Attention`; query and key are of one width D, and a row of
+    weights also sums to 0 where every key has a kernel of 0.
     Example:
         >>> points = np.array([[[0.0], [1.0], [2.0]]], "float32")
         >>> heights = np.array([[[0.0], [10.0], [20.0]]], "float32")

@@ -12,8 +12,7 @@ import keras
 import numpy as np
 
 from tfattn import _checks
-from tfattn.layers.attention import recording
-from tfattn.layers.attention.base import AttentionLayer
+from tfattn.layers.attention.base import AttentionLayer, as_array, record, recorded_weights
 from tfattn.layers.attention.scores import Score
 from tfattn.layers.base import flat_layers
 
@@ -31,12 +30,11 @@ _lock = threading.RLock()  # the layers that are wrapped belong to all threads
 def attention_weights(model: keras.layers.Layer, *inputs: Any, **kwargs: Any) -> dict[str, Any]:
     """Runs a model once and returns the attention weights of every layer in it, by path.
 
-    Works for any Keras model or layer, new or loaded, on all backends, and leaves it as it was. The
-    weights are those of attention layers of this package, and of Keras's (`MultiHeadAttention`,
+    Works for any Keras model or layer, on all backends, and leaves it as it was. The weights are
+    those of attention layers of this package, and of Keras's (`MultiHeadAttention`,
     `GroupQueryAttention`, `Attention`, `AdditiveAttention`), also where they have
-    `flash_attention`. A model with layers that are not built runs twice.
-
-    Calls in several threads wait for each other.
+    `flash_attention`. A model with layers that are not built runs twice. Calls in several threads
+    wait for each other.
 
     Args:
         model: a `keras.Model` or layer.
@@ -64,13 +62,12 @@ def attention_weights(model: keras.layers.Layer, *inputs: Any, **kwargs: Any) ->
     with _lock:
         if not all(layer.built for layer in flat_layers(model)):
             model(*inputs, **kwargs)  # layers may create others when they are built
-        with _asked_for_weights(model), recording.started() as weights:
+        with _asked_for_weights(model), recorded_weights() as weights:
             model(*inputs, **kwargs)
     hidden = ", ".join(f"{x.path or x.name} ({type(x).__name__})" for x in _hidden(model, weights))
     if not weights:
         expected = "hold attention layers of this package or of Keras"
-        kinds = (AttentionLayer, Score, *REQUESTED)
-        if hidden or any(isinstance(layer, kinds) for layer in flat_layers(model)):
+        if hidden or any(isinstance(layer, Score) for layer in flat_layers(model)):
             expected += ", and run them eagerly (a `call` under tf.function hides them)"
         if hidden:
             expected += f"; these layers hide their weights: {hidden}"
@@ -86,23 +83,15 @@ def attention_weights(model: keras.layers.Layer, *inputs: Any, **kwargs: Any) ->
 
 def _hidden(model: keras.layers.Layer, weights: dict[str, np.ndarray]) -> list[keras.layers.Layer]:
     """The attention layers without recorded weights of their own, a sublayer or an outer layer."""
-    layers = flat_layers(model)
+    layers, kinds = flat_layers(model), (AttentionLayer, *REQUESTED)
     seen = [layer for layer in layers if layer.path in weights]
     covered = {id(part) for layer in seen for part in flat_layers(layer)}
     return [
         layer
         for layer in layers
-        if isinstance(layer, AttentionLayer) or _is_foreign(layer)
+        if isinstance(layer, kinds) or "attention" in type(layer).__name__.lower()
         if covered.isdisjoint(map(id, flat_layers(layer)))
     ]
-
-
-def _is_foreign(layer: keras.layers.Layer) -> bool:
-    """Whether this is an attention layer of another library."""
-    kind = type(layer)
-    is_ours = isinstance(layer, AttentionLayer) or kind.__module__.startswith("tfattn.")
-    is_attention = isinstance(layer, REQUESTED) or "attention" in kind.__name__.lower()
-    return is_attention and not is_ours
 
 
 @contextlib.contextmanager
@@ -124,40 +113,29 @@ def _asked_for_weights(model: keras.layers.Layer) -> Iterator[None]:
 
 
 def _observed(layer: keras.layers.Layer) -> Callable[..., Any]:
-    """The layer's `call`, which records the weights."""
+    """The layer's `call`, which asks for the weights and records them, unless it is traced."""
     call = layer.call
 
     @functools.wraps(call)
     def observed(*args: Any, **kwargs: Any) -> Any:
-        if recording.active() and _is_eager((args, kwargs)):
-            return _call_for_weights(call, layer, *args, **kwargs)
-        return call(*args, **kwargs)
+        tensors = [x for x in keras.tree.flatten((args, kwargs)) if hasattr(x, "shape")]
+        if tensors and as_array(tensors[0]) is None:
+            return call(*args, **kwargs)
+        bound = inspect.signature(call).bind(*args, **kwargs)
+        wanted = bound.arguments.get("return_attention_scores", False)
+        bound.arguments["return_attention_scores"] = True
+        flags = {name: value for name, value in vars(layer).items() if name in FLAGS}
+        vars(layer).update(dict.fromkeys(flags, False))
+        try:
+            result = call(*bound.args, **bound.kwargs)
+        finally:
+            vars(layer).update(flags)
+        # A subclass may compute no weights.
+        output, weights, *cache = result if isinstance(result, tuple) else (result, None)
+        if weights is not None:
+            record(layer.path, weights)
+        if wanted:
+            return result
+        return (output, *cache) if cache else output
 
     return observed
-
-
-def _is_eager(arguments: Any) -> bool:
-    tensors = [x for x in keras.tree.flatten(arguments) if hasattr(x, "shape")]
-    return all(recording.as_array(x) is not None for x in tensors[:1])
-
-
-def _call_for_weights(
-    call: Callable[..., Any], layer: keras.layers.Layer, *args: Any, **kwargs: Any
-) -> Any:
-    """The result of a call, which is made with a request for the weights."""
-    bound = inspect.signature(call).bind(*args, **kwargs)
-    wanted = bound.arguments.get("return_attention_scores", False)
-    bound.arguments["return_attention_scores"] = True
-    flags = {name: value for name, value in vars(layer).items() if name in FLAGS}
-    vars(layer).update(dict.fromkeys(flags, False))
-    try:
-        result = call(*bound.args, **bound.kwargs)
-    finally:
-        vars(layer).update(flags)
-    # A subclass may compute no weights.
-    output, weights, *cache = result if isinstance(result, tuple) else (result, None)
-    if weights is not None:
-        recording.note(layer.path, weights)
-    if wanted:
-        return result
-    return (output, *cache) if cache else output

@@ -9,10 +9,8 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn._types import Shape, Tensor
-from tfattn.core import pairs, symbolic
-from tfattn.core.floats import given_tensor
+from tfattn.core.tensors import given_tensor, known_size, known_values
 from tfattn.layers.base import CheckedCall, spec_of_call
-from tfattn.layers.configs import keras_object
 from tfattn.layers.tokens import nan_outside
 
 
@@ -49,11 +47,11 @@ class _PositionalEncoding(CheckedCall, keras.layers.Layer):
             tokens = _integers(who, "positions", positions, "(T,) or (B, T)", inputs.shape[:2])
         else:
             tokens = ops.arange(ops.shape(inputs)[1], dtype="int32")
-            if is_int and symbolic.known_size(length) is not None:
+            if is_int and known_size(length) is not None:
                 most = int(start_index) + length
         positions = start + tokens  # (T,) or (B, T)
         if self.max_length is not None:
-            values = pairs.known(positions)
+            values = known_values(positions)
             if values is not None and values.size:
                 most = max(most, int(np.max(values)) + 1)
                 if np.min(values) < 0:
@@ -87,14 +85,12 @@ class SinusoidalPositionalEncoding(_PositionalEncoding):
         p(i, 2j+1) = cos(i / max_wavelength^(2j/D))
         output     = input_scale · input + p
 
-    Any length works, in training and after it. p(i + δ) is a rotation of p(i), and the rotation is
-    the same for every i. Angles are in radians, and are computed in float32 under every dtype
-    policy: in bfloat16, the encoding of position 600 would have an error above 1.
+    Any length works. p(i + δ) is a rotation of p(i), the same for every i. Angles, in radians, are
+    computed in float32 under every dtype policy.
 
     Args:
         input_scale: positive number by which the inputs are multiplied first, √D in the
-            Transformer. `embedding * scale` outside the layer would lose the implicit mask of the
-            embedding.
+            Transformer. A product outside the layer would lose the implicit mask of an embedding.
         max_wavelength: positive number; wavelengths run from 2π to 2π · max_wavelength.
     Call arguments:
         inputs: float `(B, T, D)`; odd widths end with a sine.
@@ -166,7 +162,7 @@ class LearnedPositionalEncoding(_PositionalEncoding):
         self.max_length = max_length
         if initializer is None:
             initializer = keras.initializers.RandomNormal(stddev=0.02)
-        self.initializer = keras_object("LearnedPositionalEncoding", "initializer", initializer)
+        self.initializer = keras.initializers.get(initializer)
 
     def build(self, inputs_shape: Shape) -> None:
         _checks.known_width(type(self).__name__, "inputs", inputs_shape)

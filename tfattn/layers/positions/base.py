@@ -8,8 +8,8 @@ from tfattn import _checks
 from tfattn._types import Shape
 from tfattn.core import biases
 from tfattn.core.biases import Bias
-from tfattn.core.biases.relative import check_buckets
-from tfattn.layers.configs import Configured, copy_initializer, keras_object
+from tfattn.core.biases.distances import check_buckets
+from tfattn.layers.configs import Configured, copy_initializer
 
 
 class HeadPositions(Configured, keras.layers.Layer):
@@ -17,10 +17,9 @@ class HeadPositions(Configured, keras.layers.Layer):
 
         score(rotate(query_t), rotate(key_s)) + bias(t, s)
 
-    A subclass defines `rotate`, `bias` or both, for `MultiHeadAttention(positions=...)`, in calls
-    and in decoding with caches. Create weights in `build`. Two attention layers can share positions
-    with weights, but cannot be saved by their configs then. Register the subclass with Keras to
-    save it.
+    A subclass defines `rotate`, `bias` or both, for `MultiHeadAttention(positions=...)`. Create
+    weights in `build`. Two attention layers can share positions with weights, but cannot be saved
+    by their configs then. Register the subclass with Keras to save it.
 
     Example: a rotation of two features by one radian per token.
         >>> class Turned(HeadPositions):
@@ -65,7 +64,7 @@ class AlibiPositions(HeadPositions):
 
     Each of the H heads has its own slope, from 2^(−8/H) down to 2^(−8) where H is a power of two.
     Nothing is learned, and nothing is added to the inputs, so a model works on longer sequences
-    than it was trained with. No T × S array is held. Decoding step by step uses the same distances.
+    than it was trained with.
 
     Example: in an attention layer; see `RotaryPositions` for each block of a model.
         >>> attention = MultiHeadAttention(num_heads=2, key_dim=4, positions=AlibiPositions())
@@ -94,8 +93,7 @@ class RelativePositionBias(HeadPositions):
         score_h(query, key) + table[bucket(position of the key − position of the query), h]
 
     Small distances have a bucket each; buckets of larger distances are wider, and all distances
-    from `max_distance` on share the last bucket. Bias and gradient are computed block by block: no
-    T × S array is held.
+    from `max_distance` on share the last bucket.
 
     Args:
         num_buckets: int of at least 2, or even and at least 4 where `bidirectional`.
@@ -131,7 +129,7 @@ class RelativePositionBias(HeadPositions):
         check_buckets(who, "num_buckets", num_buckets, bidirectional, max_distance)
         if initializer is None:
             initializer = keras.initializers.RandomNormal(stddev=0.02)
-        self.initializer = keras_object(who, "initializer", initializer)
+        self.initializer = keras.initializers.get(initializer)
 
     def build(self, query_shape: Shape, key_shape: Shape) -> None:
         self.table = self.add_weight(

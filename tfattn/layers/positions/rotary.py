@@ -20,7 +20,7 @@ class RotaryPositions(HeadPositions):
         f_j = base^(−2j/R), j from 0 to R/2 − 1
 
     The product of a rotated query and a rotated key depends on their distance only. Nothing is
-    learned or added to the inputs. Angles are computed in float32 under every dtype policy.
+    learned or added to the inputs.
 
     Args:
         base: number above 1; the longest period is nearly 2π · base tokens.

@@ -8,10 +8,10 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn._types import Shape, Tensor
-from tfattn.core import products, softmax
-from tfattn.layers.attention import recording
-from tfattn.layers.attention.scores import AdditiveScore, Score
-from tfattn.layers.attention.single_head import checked_score
+from tfattn.core import softmax
+from tfattn.core.tensors import matmul
+from tfattn.layers.attention.base import record
+from tfattn.layers.attention.scores import AdditiveScore, Score, split_score
 from tfattn.layers.configs import build_part
 from tfattn.layers.recurrent.stack import RecurrentStack, loop, state_sizes
 from tfattn.layers.tokens import checked_padding, mask_of_tokens, padding_mask
@@ -27,8 +27,7 @@ class RecurrentDecoder(RecurrentStack):
         o_t = tanh(W [h_t; c_t; embedding(ids_t)])
 
     The query h_{t−1} is the previous state of the top layer. The inputs of a layer above the first
-    are the outputs of the layer below it, without embedding and context. The keys are projected
-    once per sentence. The alignments α are the weights of this attention.
+    are the outputs of the layer below it. The keys are projected once per sentence.
 
     Args:
         vocabulary_size: positive int, number of target ids, padding included.
@@ -55,16 +54,11 @@ class RecurrentDecoder(RecurrentStack):
         `(B, T, width)`, with the mask of the ids. With `return_attention_scores=True` also the
         alignments `(B, T, S)`: each row sums to 1, or to 0 where the whole memory is masked and at
         padding. With `return_state=True` also the states after the last real token.
-    Raises:
-        ValueError: `score` cannot prepare a key without its query; the initial state does not fit.
     Example:
         >>> decoder = RecurrentDecoder(vocabulary_size=11, width=4, units=8)
-        >>> target, memory = np.array([[2, 5, 0]]), np.ones((1, 7, 6), "float32")
-        >>> outputs, alignments = decoder(
-        ...     ids=target, memory=memory, return_attention_scores=True
-        ... )
-        >>> tuple(outputs.shape), tuple(alignments.shape)
-        ((1, 3, 4), (1, 3, 7))
+        >>> outputs = decoder(ids=np.array([[2, 5, 0]]), memory=np.ones((1, 7, 6), "float32"))
+        >>> tuple(outputs.shape)
+        (1, 3, 4)
 
     Source: Bahdanau, Cho, Bengio 2015, arXiv:1409.0473, section 3.1 and appendix A.2.2; the default
     sizes are the paper's. Differs from it in the GRU, whose reset gate acts after the recurrent
@@ -90,13 +84,9 @@ class RecurrentDecoder(RecurrentStack):
         super().__init__(
             vocabulary_size, width, units, num_layers, cell, dropout, embedding, seed, **kwargs
         )
-        self.score = checked_score("RecurrentDecoder", score) or AdditiveScore(
-            self.units, dtype=self.dtype_policy, name="score"
-        )
-        if type(self.score).prepare is not Score.prepare:
-            reason = "the decoder prepares keys once and a query at each step"
-            expected = f"define `prepare_query` and `prepare_key`, since {reason}"
-            _checks.fail("RecurrentDecoder", "score", expected, score)
+        if score is None:
+            score = AdditiveScore(self.units, dtype=self.dtype_policy, name="score")
+        self.score = split_score("RecurrentDecoder", score)
         self.output_dropout = self._make_dropout("output_dropout")
 
     def build(self, ids_shape: Shape, memory_shape: Shape) -> None:
@@ -151,7 +141,7 @@ class RecurrentDecoder(RecurrentStack):
         width = self.units + memory.shape[-1]
         vectors = outputs[..., :width]  # (B, T, units + Dm)
         alignments = outputs[..., width:]  # (B, T, S)
-        recording.note(self.path, alignments)
+        record(self.path, alignments)
         # One flat product for all tokens.
         x = ops.concatenate([vectors, embedded], axis=-1)
         flat = self.readout(ops.reshape(x, (-1, self.readout.kernel.shape[0])))  # (B·T, width)
@@ -180,7 +170,7 @@ class RecurrentDecoder(RecurrentStack):
             visible = softmax.not_hidden(scores, seen)
             weights = softmax.normalize(softmax.bounded(scores), visible)
             weights = ops.cast(weights, memory.dtype)
-            context = products.matmul(weights, memory)[:, 0]  # (B, Dm)
+            context = matmul(weights, memory)[:, 0]  # (B, Dm)
             x = ops.concatenate([inputs[:, dropped:], context], axis=-1)
             for i, cell in enumerate(self.cells):
                 if i and dropped:

@@ -28,9 +28,7 @@ class RecurrentEncoder(RecurrentStack):
         units: positive int, features of a state.
         num_layers: positive int, recurrent layers one above the other.
         cell: class of the cells: `keras.layers.GRUCell`, `keras.layers.LSTMCell`, or another class
-            with the constructor `cell(units, dtype=..., name=...)`. Register your own class with
-            Keras to save the model. GRU and LSTM are faster than others, since the matrix products
-            of their inputs are computed before the loop.
+            with the constructor `cell(units, dtype=..., name=...)`, registered with Keras.
         bidirectional: whether each layer has a second cell that runs backwards.
         dropout: probability in [0, 1) on the embeddings and between layers.
         embedding: a `keras.layers.Embedding` of this width, which layers of a subclassed model may
@@ -43,8 +41,7 @@ class RecurrentEncoder(RecurrentStack):
     Returns:
         `(B, S, units)`, or `(B, S, 2 · units)` if bidirectional: 0 at padding, with the mask of the
         ids. With `return_state=True` also the last states: a list with one entry per layer, each a
-        list of the cell's states (one for a GRU; state and carry for an LSTM). A state is
-        `(B, units)`; if bidirectional, forward and backward are concatenated: `(B, 2 · units)`.
+        list of the cell's states, `(B, units)` or, if bidirectional, `(B, 2 · units)`.
     Example:
         >>> encoder = RecurrentEncoder(vocabulary_size=11, width=4, units=8, bidirectional=True)
         >>> outputs, [[state]] = encoder(np.array([[3, 5, 0]]), return_state=True)

@@ -10,9 +10,8 @@ from keras import ops
 from tfattn import _checks
 from tfattn._types import Tensor
 from tfattn.layers.base import CheckedCall, spec_of_call
-from tfattn.layers.configs import checked_layer
 from tfattn.layers.dropout import Dropout
-from tfattn.layers.tokens import ids_below, nan_outside, padding_mask
+from tfattn.layers.tokens import checked_embedding, embedded, padding_mask
 
 
 class RecurrentStack(CheckedCall, keras.layers.Layer):
@@ -41,12 +40,9 @@ class RecurrentStack(CheckedCall, keras.layers.Layer):
         self.cell = checked_cell(who, cell)
         self.dropout = _checks.probability(who, "dropout", dropout)
         self.seed = _checks.seed(who, seed)
-        self.embedding: Any = checked_layer(who, "embedding", embedding)
+        self.embedding: Any = checked_embedding(who, embedding, self.width)
         if embedding is None:
             self.embedding = word_embedding(self.vocabulary_size, self.width, self.dtype_policy)
-        elif getattr(embedding, "output_dim", self.width) != self.width:
-            expected = f"have `width`={self.width} features"
-            _checks.fail(who, "embedding", expected, self.embedding.output_dim)
         self.input_dropout = self._make_dropout("input_dropout")
         self.layer_dropout = self._make_dropout("layer_dropout")
         self.supports_masking = True
@@ -70,10 +66,7 @@ class RecurrentStack(CheckedCall, keras.layers.Layer):
 
     def embed(self, ids: Tensor, training: bool | None) -> Tensor:
         """Embeddings of the ids, `(B, T, width)`, exactly 0 at padding."""
-        size = getattr(self.embedding, "input_dim", None)
-        if size is not None:
-            ids_below(type(self).__name__, "ids", ids, size)
-        x = nan_outside(self.embedding(ids), ids, size)
+        x = embedded(type(self).__name__, self.embedding, ids)
         x = ops.where(ops.expand_dims(padding_mask(ids), -1), x, 0.0)
         return self.input_dropout(x, training=training)
 
@@ -86,11 +79,6 @@ class RecurrentStack(CheckedCall, keras.layers.Layer):
 
     # Not derived from shapes: flags of the call select its results.
     compute_output_spec = spec_of_call
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "RecurrentStack":
-        cell = cell_class(cls.__name__, config["cell"])
-        return super().from_config({**config, "cell": cell})
 
     def _make_dropout(self, name: str) -> Dropout:
         return Dropout(self.dropout, **self._part_options(name))
@@ -165,18 +153,11 @@ def state_sizes(cell: keras.layers.Layer) -> list[int]:
     return [size] if isinstance(size, int) else list(size)
 
 
-def checked_cell(who: str, cell: type) -> type[keras.layers.Layer]:
-    """`cell`, if it is a class of cells, and not of recurrent layers like LSTM."""
+def checked_cell(who: str, cell: Any) -> type[keras.layers.Layer]:
+    """A class of cells, or the class of its name in a config; not of recurrent layers like LSTM."""
+    if isinstance(cell, str):
+        cell = keras.saving.get_registered_object(cell) or getattr(keras.layers, cell, None)
     is_layer = isinstance(cell, type) and issubclass(cell, keras.layers.Layer)
     if not is_layer or issubclass(cell, keras.layers.RNN):
         _checks.fail(who, "cell", "be a class of Keras cells, such as keras.layers.LSTMCell", cell)
-    return cell
-
-
-def cell_class(who: str, name: str) -> type[keras.layers.Layer]:
-    """The cell class with this name in `keras.layers`, or with this registered name."""
-    cell = keras.saving.get_registered_object(name) or getattr(keras.layers, name, None)
-    if cell is None:
-        expected = "be a cell of keras.layers, or the registered name of a class"
-        _checks.fail(who, "cell", expected, name)
     return cell

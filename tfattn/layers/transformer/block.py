@@ -16,11 +16,7 @@ from tfattn.layers.transformer.norm import AddNorm, LayerNormalization
 
 
 class TransformerBlock(CheckedCall, keras.layers.Layer):
-    """Base of both blocks. The arguments are those of `TransformerEncoderBlock`.
-
-    Attention, feed-forward and norm that are passed in are templates: a block copies them, and a
-    stack copies the block.
-    """
+    """Base of both blocks. The arguments are those of `TransformerEncoderBlock`."""
 
     num_heads: int
     self_attention: MultiHeadAttention
@@ -151,9 +147,7 @@ class TransformerEncoderBlock(TransformerBlock):
         x = add_norm(x, attention(query=x, value=x))
         x = add_norm(x, feed_forward(x))
 
-    For a standard block, pass `num_heads` and `hidden_dim`. For another attention, feed-forward
-    network or norm, pass a layer. The block uses copies of it, each with its own name, seed and
-    dtype, and does not change the layer itself.
+    A layer that is passed in is copied, with a name, seed and dtype of its own.
 
     Args:
         num_heads: positive int that divides the width D of the inputs; each head has D / num_heads
@@ -163,11 +157,10 @@ class TransformerEncoderBlock(TransformerBlock):
         dropout: probability in [0, 1) of dropping a feature of a sublayer's output in training.
         attention_dropout: probability in [0, 1) of dropping an attention weight in training. Omit
             it if `attention` is passed.
-        norm_first: pre-norm instead of the paper's post-norm. A stack of such blocks needs one more
-            norm after the last block.
-        attention: a `MultiHeadAttention`, for another score, shared key heads, positions or
-            initializers. Defaults to `num_heads` heads with the scaled dot product. Its linear maps
-            have Glorot's uniform initializer; those to queries, keys and values are scaled by 1/√2.
+        norm_first: pre-norm instead of the paper's post-norm; see `AddNorm`.
+        attention: a `MultiHeadAttention`, for another score, shared key heads or positions.
+            Defaults to `num_heads` heads with the scaled dot product, whose maps to queries, keys
+            and values begin 1/√2 smaller than Glorot's.
         feed_forward: a layer from `(B, T, D)` to `(B, T, D)`, the same at each position. Defaults
             to `PositionwiseFeedForward(hidden_dim)`.
         norm: a norm layer. Defaults to layer normalization with an epsilon of 1e-5.
@@ -175,30 +168,18 @@ class TransformerEncoderBlock(TransformerBlock):
     Call arguments:
         inputs: float `(B, T, D)`.
         mask: bool `(B, T)`, True = real token. Keras passes the implicit mask of `inputs` here.
-        attention_mask, valid_lens, use_causal_mask, bias: as in every attention layer, see
-            `tfattn.Attention`.
-        return_attention_scores: whether to return the attention weights too.
-        training: whether dropout is active.
+        attention_mask, valid_lens, use_causal_mask, bias, return_attention_scores, training: as for
+            `MultiHeadAttention`.
     Returns:
         `(B, T, D)`, with the inputs' mask; with `return_attention_scores=True` also the weights
         `(B, H, T, T)`.
-    Raises:
-        ValueError: a size differs from that of a layer passed in; a layer returns another width.
     Example:
         >>> tokens = np.ones((2, 3, 8), "float32")
         >>> tuple(TransformerEncoderBlock(num_heads=2, hidden_dim=16)(tokens).shape)
         (2, 3, 8)
-
-        Shared key heads, and Keras's RMS norm before each sublayer:
-
-        >>> block = TransformerEncoderBlock(
-        ...     attention=MultiHeadAttention(num_heads=4, key_dim=2, num_key_value_heads=1),
-        ...     hidden_dim=16,
-        ...     norm=keras.layers.RMSNormalization(epsilon=1e-6),
-        ...     norm_first=True,
-        ... )
-        >>> tuple(block(tokens).shape)
-        (2, 3, 8)
+        >>> norm = keras.layers.RMSNormalization(epsilon=1e-6)
+        >>> attention = MultiHeadAttention(num_heads=4, key_dim=2, num_key_value_heads=1)
+        >>> block = TransformerEncoderBlock(hidden_dim=16, attention=attention, norm=norm)
 
     Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.1. The linear maps of the attention
     have biases here, as in Keras.

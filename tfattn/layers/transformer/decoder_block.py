@@ -31,19 +31,14 @@ class TransformerDecoderBlock(TransformerBlock):
         inputs_mask, mask: bool `(B, T)`, True = real token; two names of one mask. Keras passes the
             implicit mask of `inputs` here, as `mask` if there is no memory.
         memory_mask: bool `(B, S)`, the same for `memory`.
-        attention_mask: bool `(T, T)`, `(B, T, T)` or `(B, H, T, T)`, or a mask object, for the
-            self-attention.
-        memory_attention_mask: the same over the memory, `(T, S)`, `(B, T, S)` or `(B, H, T, S)`.
-        valid_lens: integers `(B,)` or `(B, T)`, the number of real tokens of the memory.
-        use_causal_mask: whether the self-attention sees no later position. Defaults to True.
+        attention_mask, use_causal_mask: as for `MultiHeadAttention`, for the self-attention;
+            causal by default.
+        memory_attention_mask, valid_lens: the same mask and lengths over the memory.
         return_attention_scores: whether to return the weights of both attentions too.
         training: whether dropout is active.
     Returns:
         `(B, T, D)`, with the mask of `inputs`; with `return_attention_scores=True` also the weights
         of the self-attention, `(B, H, T, T)`, and of the attention over the memory, `(B, H, T, S)`.
-    Raises:
-        ValueError: as for `TransformerEncoderBlock`; `memory` is passed to a block built without a
-            memory, or missing in a block built with a memory.
     Example:
         >>> target, memory = np.ones((2, 3, 8), "float32"), np.ones((2, 5, 8), "float32")
         >>> block = TransformerDecoderBlock(num_heads=2, hidden_dim=16)
@@ -195,8 +190,7 @@ class TransformerDecoderBlock(TransformerBlock):
         cache: dict[str, Any],
         bias: Any,
         memory_bias: Any = None,
-        return_attention_scores: bool = False,
-    ) -> tuple[Any, ...]:
+    ) -> tuple[Any, dict[str, Any]]:
         """The call for one position, whose keys and values are written into the cache.
 
         Hidden keys and values must be finite, so that a bias of −inf hides them. A mask would need
@@ -208,13 +202,11 @@ class TransformerDecoderBlock(TransformerBlock):
             cache: from `new_cache` or the previous step.
             bias: float `(B, 1, L)`, 0 at visible positions of the target and −inf elsewhere.
             memory_bias: float `(B, 1, S)`, the same for the memory. Defaults to hiding nothing.
-            return_attention_scores: whether to return the weights over the memory too.
         Returns:
             `(B, 1, D)`, and the cache, in which `memory_keys` and `memory_values` are the same
-            objects; on request also the weights `(B, H, 1, S)`.
+            objects.
         """
         cache = dict(cache)
-        weights: list[Tensor] = []
 
         def over_target(x: Tensor) -> Tensor:
             keys, values = self.self_attention.project_keys(x, start=position)  # (B, G, 1, P)
@@ -222,18 +214,13 @@ class TransformerDecoderBlock(TransformerBlock):
             cache["values"] = _written(cache["values"], position, values)
             return self.self_attention.attend_projected(
                 x, cache["keys"], cache["values"], bias=bias, start=position
-            )[0]
+            )
 
         def over_memory(x: Tensor) -> Tensor:
             keys, values = cache["memory_keys"], cache["memory_values"]
-            output, memory_weights = self.cross_attention.attend_projected(
-                x, keys, values, bias=memory_bias, return_weights=return_attention_scores
-            )
-            weights.append(memory_weights)
-            return output
+            return self.cross_attention.attend_projected(x, keys, values, bias=memory_bias)
 
-        output = self._sublayers(inputs, over_target, over_memory, training=False)
-        return (output, cache, *weights) if return_attention_scores else (output, cache)
+        return self._sublayers(inputs, over_target, over_memory, training=False), cache
 
 
 def _written(cache: Tensor, position: Tensor, new: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from keras import ops
 from tfattn import _checks
 from tfattn._types import Shape
 from tfattn.layers.base import CheckedCall
-from tfattn.layers.configs import copy_initializer, keras_object
+from tfattn.layers.configs import copy_initializer
 from tfattn.layers.dropout import Dropout
 
 
@@ -54,9 +54,9 @@ class PositionwiseFeedForward(CheckedCall, keras.layers.Layer):
         if output_dim is not None:
             output_dim = _checks.positive_int(who, "output_dim", output_dim)
         self.output_dim = output_dim
-        self.activation = keras_object(who, "activation", activation)
+        self.activation = keras.activations.get(activation)
         self.dropout = _checks.probability(who, "dropout", dropout)
-        self.kernel_initializer = keras_object(who, "kernel_initializer", kernel_initializer)
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.seed = _checks.seed(who, seed)
         self.supports_masking = True
 
@@ -110,21 +110,15 @@ class GatedFeedForward(PositionwiseFeedForward):
 
         output = (activation(input · W_g) * (input · W_u)) · W_d
 
-    It has three linear maps instead of two: with 2/3 of the `hidden_dim` of a
-    `PositionwiseFeedForward` it has the same number of weights.
+    With 2/3 of the `hidden_dim` of a `PositionwiseFeedForward` it has the same number of weights.
 
     Args:
-        hidden_dim, output_dim, dropout, seed: as in `PositionwiseFeedForward`.
         activation: name or function for the gate, as in Keras: "silu" makes SwiGLU, "gelu" GEGLU,
             "relu" ReGLU, "sigmoid" GLU.
         use_bias: whether the three maps have a bias; False in the paper.
-        kernel_initializer: initializer of the three matrices, as in Keras.
-    Call arguments, Returns: those of `PositionwiseFeedForward`.
+    The other arguments, Call arguments, Returns: those of `PositionwiseFeedForward`.
     Example:
         >>> tuple(GatedFeedForward(hidden_dim=22)(np.ones((2, 3, 8), "float32")).shape)
-        (2, 3, 8)
-        >>> block = TransformerEncoderBlock(num_heads=2, feed_forward=GatedFeedForward(22))
-        >>> tuple(block(np.ones((2, 3, 8), "float32")).shape)
         (2, 3, 8)
 
     Source: Shazeer 2020, arXiv:2002.05202, equations 5 and 6; the gate, Dauphin et al. 2017,

@@ -9,7 +9,7 @@ from keras import ops
 from tfattn import _checks
 from tfattn._gradients import custom_gradient
 from tfattn._types import Shape, Tensor
-from tfattn.core import products
+from tfattn.core.tensors import matmul_shared
 from tfattn.layers.base import CheckedCall
 from tfattn.layers.configs import LayerTemplate, checked_layer
 from tfattn.layers.dropout import Dropout
@@ -20,17 +20,15 @@ class LayerNormalization(keras.layers.LayerNormalization):
 
         output = gamma · h + beta,        h = (x − mean) / √(variance + epsilon)
 
-    TensorFlow has no layer normalization kernel for CPUs, and differentiates Keras's composition
-    operation by operation, each a pass over all tokens. The explicit gradient, with g for gamma
-    times the gradient of the output, needs two means per token, both products with a column:
+    TensorFlow differentiates Keras's composition operation by operation, each a pass over all
+    tokens. The explicit gradient, with g for gamma times the gradient of the output, needs two
+    means per token, both products with a column:
 
         (g − mean(g) − h · mean(g · h)) / √(variance + epsilon)
 
     Second derivatives are correct too; those of Keras's composition are not, since TensorFlow's
-    variance treats the mean as a constant. Other backends fuse Keras's composition, and use it; so
-    does a norm over other axes than the last, or without gamma or beta.
-
-    Args, Call arguments, Returns: those of `keras.layers.LayerNormalization`.
+    variance treats the mean as a constant. Other backends, and norms over other axes than the last
+    or without gamma or beta, use that composition.
 
     Source: Ba, Kiros, Hinton 2016, arXiv:1607.06450.
     """
@@ -64,8 +62,8 @@ def _normalization(epsilon: float) -> Callable[[Tensor, Tensor, Tensor], Tensor]
             (upstream,) = args if upstream is None else (upstream,)
             upstream_h = upstream * h
             column = gamma[:, None] / gamma.shape[0]  # (D, 1): x · column is mean(gamma · x)
-            mean = products.matmul_shared(upstream, column)  # (..., 1), mean(g)
-            mean_h = products.matmul_shared(upstream_h, column)  # (..., 1), mean(g · h)
+            mean = matmul_shared(upstream, column)  # (..., 1), mean(g)
+            mean_h = matmul_shared(upstream_h, column)  # (..., 1), mean(g · h)
             grad_x = scale * (upstream * gamma - mean - h * mean_h)
             tokens = tuple(range(len(x.shape) - 1))  # the axes of the tokens
             return grad_x, ops.sum(upstream_h, axis=tokens), ops.sum(upstream, axis=tokens)
@@ -83,14 +81,13 @@ class AddNorm(CheckedCall, keras.layers.Layer):
         pre-norm (`norm_first`):     input + dropout(sublayer(norm(input)))
 
     Use both in the same way: `output = add_norm(x, sublayer(add_norm.pre_norm(x)))`. A stack of
-    pre-norm blocks needs one more norm after the last block; the models of this package add it.
+    pre-norm blocks needs one more norm at its end; the models of this package add it.
 
     Args:
         dropout: probability in [0, 1) of dropping a feature of the sublayer's output in training.
         norm_first: whether to normalize before the sublayer (pre-norm).
         epsilon: positive number, added to the variance by the default norm.
-        norm: a norm layer, such as `keras.layers.RMSNormalization()`, which is copied. Defaults to
-            layer normalization with `epsilon`.
+        norm: a norm layer, which is copied. Defaults to layer normalization with `epsilon`.
         seed: int, for the dropout.
     Call arguments:
         inputs: float `(B, T, D)`, the inputs of the sublayer.

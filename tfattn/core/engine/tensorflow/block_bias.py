@@ -8,15 +8,11 @@ import tensorflow as tf
 
 from tfattn._gradients import custom_gradient
 from tfattn._types import Size
-from tfattn.core import pairs
 from tfattn.core.biases import Bias
-from tfattn.core.engine.tensorflow.block_scores import (
-    BlockScore,
-    append_ones,
-    append_shift,
-)
+from tfattn.core.engine.tensorflow.block_scores import BlockScore
 from tfattn.core.engine.tensorflow.loops import add, size, zeros
 from tfattn.core.engine.tensorflow.tiling import Tiling
+from tfattn.core.tensors import with_heads
 
 
 class _BlockBias:
@@ -25,17 +21,11 @@ class _BlockBias:
     add_gradient: Callable[..., Any]
 
     def scores(
-        self,
-        score: BlockScore,
-        query: tf.Tensor,
-        key: tf.Tensor,
-        *place: Size,
-        shift: tf.Tensor | None = None,
+        self, score: BlockScore, query: tf.Tensor, key: tf.Tensor, *place: Size
     ) -> tf.Tensor:
-        """The scores of the block (m, i, j) plus their bias, less `shift` for each query."""
+        """The scores of the block (m, i, j) plus their bias."""
         scores = self.tiling.by_head(score.scores(self.tiling, query, key))
-        scores = self.tiling.by_group(scores + tf.cast(self.of_block(*place), scores.dtype))
-        return scores if shift is None else scores - shift
+        return self.tiling.by_group(scores + tf.cast(self.of_block(*place), scores.dtype))
 
     def vjp(
         self,
@@ -47,78 +37,36 @@ class _BlockBias:
         *place: Size,
     ) -> tuple[tuple[tf.Tensor, tf.Tensor, list[tf.Tensor]], Any]:
         """`score.vjp`, and `sums` with the gradient of the bias."""
-        return score.vjp(self.tiling, query, key, gradient), self.add_gradient(
-            sums, gradient, *place
-        )
+        found = score.vjp(self.tiling, query, key, gradient)
+        return found, self.add_gradient(sums, gradient, *place)
 
 
-class AnyBias(_BlockBias):
-    """Any bias object, differentiated block by block."""
-
-    def __init__(self, bias: Bias, parameters: Sequence[tf.Tensor], tiling: Tiling):
-        self.bias = bias
-        self.parameters = list(parameters)
-        self.tiling = tiling
-
-    def of_block(self, m: Size, i: Size, j: Size) -> tf.Tensor:
-        return pairs.with_heads(self.bias.on(self.tiling.grid(m, i, j), *self.parameters), 4)
-
-    @property
-    def _learned(self) -> list[tf.Tensor]:
-        return [x for x in self.parameters if x.dtype.is_floating]
-
-    def zeros(self, dtype: tf.DType) -> Any:
-        """Zero gradients of the parameters, to which `add_gradient` adds."""
-        # In the dtype of the scores: a sum of many blocks in half precision would stall.
-        return [
-            tf.zeros(tf.shape(x), dtype if x.dtype.is_floating else x.dtype)
-            for x in self.parameters
-        ]
-
-    def add_gradient(self, sums: Any, grad_scores: tf.Tensor, m: Size, i: Size, j: Size) -> Any:
-        if not self._learned:
-            return sums
-        grad_scores = self.tiling.by_head(grad_scores)
-        with tf.GradientTape(watch_accessed_variables=False) as tape:
-            tape.watch(self._learned)
-            bias = tf.cast(self.of_block(m, i, j), grad_scores.dtype)
-            scores = tf.zeros_like(grad_scores) + bias
-        return self._plus(sums, tape, scores, grad_scores)
-
-    def _plus(
-        self, sums: list[tf.Tensor], tape: tf.GradientTape, target: tf.Tensor, gradient: tf.Tensor
-    ) -> list[tf.Tensor]:
-        found = tape.gradient(target, self._learned, gradient, tf.UnconnectedGradients.ZERO)
-        # The gradient of a gather is `tf.IndexedSlices`.
-        found = iter([tf.convert_to_tensor(x) for x in found])
-        return [x + tf.cast(next(found), x.dtype) if x.dtype.is_floating else x for x in sums]
-
-    def gradients(self, sums: Any) -> list[tf.Tensor]:
-        both = zip(sums, self.parameters, strict=True)
-        return [tf.cast(x, parameter.dtype) for x, parameter in both]
-
-
-class FactoredBias(AnyBias):
-    """Any bias under a plain product: in blocks with `factors`, as more columns of the operands.
+class ObjectBias(_BlockBias):
+    """Any bias object, differentiated block by block; under a plain product, in blocks where the
+    bias has `factors`, these are more columns of the operands.
 
     A bias of the distance alone is the same in all blocks along a diagonal. If few diagonals have
     no factors, their matrices are made once, and their gradients are added up first.
     """
 
-    def __init__(self, bias: Bias, parameters: Sequence[tf.Tensor], tiling: Tiling):
-        super().__init__(bias, parameters, tiling)
-        self.diagonals = _kept_diagonals(bias, tiling)
-        self.kept = self._matrices()
+    def __init__(
+        self, bias: Bias, parameters: Sequence[tf.Tensor], tiling: Tiling, by_factors: bool
+    ):
+        self.bias = bias
+        self.parameters = list(parameters)
+        self.tiling = tiling
+        self.by_factors = by_factors
+        self.learned = [x for x in parameters if x.dtype.is_floating]
+        self.diagonals = _kept_diagonals(bias, tiling) if by_factors else []
+        self.kept = self._matrices() if self.diagonals else None
 
     def of_block(self, m: Size, i: Size, j: Size) -> tf.Tensor:
-        if not self.diagonals:
-            return super().of_block(m, i, j)
-        return self.kept[self._place(m, i, j)]
+        if self.kept is not None:
+            return self.kept[self._place(m, i, j)]
+        return with_heads(self.bias.on(self.tiling.grid(m, i, j), *self.parameters), 4)
 
-    def _matrices(self) -> Any:
+    def _matrices(self) -> tf.Tensor:
         """The biases of the blocks along `diagonals`, `(diagonals · steps, H or 1, t, s)`."""
-        if not self.diagonals:
-            return None
         tiling, parts = self.tiling, []
         for d in self.diagonals:
             grid = tiling.grid(0, max(d, 0), max(-d, 0))._replace(heads=None)
@@ -132,46 +80,64 @@ class FactoredBias(AnyBias):
         steps = self.tiling.head_steps if self.bias.differs_by_head else 1
         return (i - j - self.diagonals[0]) * steps + m % steps
 
-    def zeros(self, dtype: tf.DType) -> tuple[Any, ...]:
-        has_sums = self.diagonals and self._learned
-        return super().zeros(dtype), zeros(tf.cast(self.kept, dtype)) if has_sums else ()
+    def zeros(self, dtype: tf.DType) -> tuple[list[tf.Tensor], Any]:
+        """Zero gradients of the parameters and of `kept`, to which `add_gradient` adds."""
+        # In the dtype of the scores: a sum of many blocks in half precision would stall.
+        dtypes = [dtype if x.dtype.is_floating else x.dtype for x in self.parameters]
+        sums = [tf.zeros(tf.shape(x), to) for x, to in zip(self.parameters, dtypes, strict=True)]
+        has_matrices = self.learned and self.diagonals
+        return sums, zeros(tf.cast(self.kept, dtype)) if has_matrices else ()
 
     def add_gradient(
-        self, sums: tuple[Any, ...], grad_scores: tf.Tensor, m: Size, i: Size, j: Size
-    ) -> tuple[Any, ...]:
-        sums, matrices = sums
-        if not self.diagonals or not self._learned:
-            return super().add_gradient(sums, grad_scores, m, i, j), matrices
-        gradient = tf.reduce_sum(self.tiling.by_head(grad_scores), 0)
-        if not self.bias.differs_by_head:
-            gradient = tf.reduce_sum(gradient, 0, keepdims=True)
-        return sums, add(matrices, self._place(m, i, j), gradient)
+        self, sums: tuple[list[tf.Tensor], Any], grad_scores: tf.Tensor, m: Size, i: Size, j: Size
+    ) -> tuple[list[tf.Tensor], Any]:
+        if not self.learned:
+            return sums
+        of_parameters, matrices = sums
+        grad_scores = self.tiling.by_head(grad_scores)
+        if self.diagonals:
+            repeats = [0] if self.bias.differs_by_head else [0, 1]
+            gradient = tf.reduce_sum(grad_scores, repeats, keepdims=True)[0]
+            return of_parameters, add(matrices, self._place(m, i, j), gradient)
 
-    def gradients(self, sums: Any) -> list[tf.Tensor]:
-        sums, matrices = sums
-        if self.diagonals and self._learned:
-            with tf.GradientTape(watch_accessed_variables=False) as tape:
-                tape.watch(self._learned)
-                kept = tf.cast(self._matrices(), matrices.dtype)
-            sums = self._plus(sums, tape, kept, matrices.stack())
-        return super().gradients(sums)
+        def bias() -> tf.Tensor:
+            found = tf.cast(self.of_block(m, i, j), grad_scores.dtype)
+            return tf.zeros_like(grad_scores) + found
+
+        return self._plus(of_parameters, bias, grad_scores), matrices
+
+    def _plus(
+        self, sums: list[tf.Tensor], function: Callable[[], tf.Tensor], gradient: tf.Tensor
+    ) -> list[tf.Tensor]:
+        """`sums` with the gradients of the parameters, from that of the result of `function`."""
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(self.learned)
+            target = function()
+        found = tape.gradient(target, self.learned, gradient, tf.UnconnectedGradients.ZERO)
+        # The gradient of a gather is `tf.IndexedSlices`.
+        found = iter([tf.convert_to_tensor(x) for x in found])
+        return [x + tf.cast(next(found), x.dtype) if x.dtype.is_floating else x for x in sums]
+
+    def gradients(self, sums: tuple[list[tf.Tensor], Any]) -> list[tf.Tensor]:
+        of_parameters, matrices = sums
+        if self.learned and self.diagonals:
+            found = matrices.stack()
+            of_parameters = self._plus(
+                of_parameters, lambda: tf.cast(self._matrices(), found.dtype), found
+            )
+        both = zip(of_parameters, self.parameters, strict=True)
+        return [tf.cast(x, parameter.dtype) for x, parameter in both]
 
     def scores(
-        self,
-        score: BlockScore,
-        query: tf.Tensor,
-        key: tf.Tensor,
-        *place: Size,
-        shift: tf.Tensor | None = None,
+        self, score: BlockScore, query: tf.Tensor, key: tf.Tensor, *place: Size
     ) -> tf.Tensor:
+        by_pairs = functools.partial(super().scores, score, query, key, *place)
+
         def by_factors() -> tf.Tensor:
             left, right = self._factors(query, key, *place)
             operands = tf.concat([query, left], -1), tf.concat([key, right], -1)
-            if shift is not None:
-                operands = append_shift(operands[0], shift), append_ones(operands[1])
             return score.scores(self.tiling, *operands)
 
-        by_pairs = functools.partial(super().scores, score, query, key, *place, shift=shift)
         return self._choose(place, by_factors, by_pairs)
 
     def vjp(
@@ -180,26 +146,25 @@ class FactoredBias(AnyBias):
         query: tf.Tensor,
         key: tf.Tensor,
         gradient: tf.Tensor,
-        sums: tuple[Any, ...],
+        sums: tuple[list[tf.Tensor], Any],
         *place: Size,
     ) -> tuple[tuple[tf.Tensor, tf.Tensor, list[tf.Tensor]], Any]:
+        by_pairs = functools.partial(super().vjp, score, query, key, gradient, sums, *place)
+
         def by_factors() -> Any:
-            with tf.GradientTape(watch_accessed_variables=False) as tape:
-                tape.watch(self._learned)
-                left, right = self._factors(query, key, *place)
+            _, right = self._factors(query, key, *place)
             keys = tf.concat([key, right], -1)
             both, grad_key, parameters = score.vjp(self.tiling, query, keys, gradient)
             grad_query, grad_left = tf.split(both, [query.shape[-1], -1], -1)
-            more = self._plus(sums[0], tape, left, grad_left)
+            more = self._plus(sums[0], lambda: self._factors(query, key, *place)[0], grad_left)
             return (grad_query, grad_key, parameters), (more, sums[1])
 
-        by_pairs = functools.partial(super().vjp, score, query, key, gradient, sums, *place)
-        return self._choose(place, by_factors, by_pairs) if self._learned else by_pairs()
+        return self._choose(place, by_factors, by_pairs) if self.learned else by_pairs()
 
     def _choose(
         self, place: tuple[Size, ...], by_factors: Callable[[], Any], by_pairs: Callable[[], Any]
     ) -> Any:
-        known = self.bias.has_factors(self.tiling.grid(*place))
+        known = self.by_factors and self.bias.has_factors(self.tiling.grid(*place))
         if isinstance(known, bool):
             return by_factors() if known else by_pairs()
         return tf.cond(known, by_factors, by_pairs)
@@ -220,16 +185,15 @@ class FactoredBias(AnyBias):
 def _kept_diagonals(bias: Bias, tiling: Tiling) -> list[int]:
     """The diagonals i − j of square blocks without factors, if they are few and adjacent."""
     sides = tiling.queries, tiling.keys, tiling.rows, tiling.columns
-    if not bias.is_of_distance or not all(isinstance(side, int) for side in sides):
-        return []
-    if tiling.rows != tiling.columns:
+    is_known = all(isinstance(side, int) for side in sides)
+    if not (bias.is_of_distance and is_known and tiling.rows == tiling.columns):
         return []
     blocks: tuple[Any, Any] = tiling.query_blocks, tiling.key_blocks
     diagonals = range(1 - blocks[1], blocks[0])
     grids = {d: tiling.grid(0, max(d, 0), max(-d, 0)) for d in diagonals}
     found = [d for d, grid in grids.items() if bias.has_factors(grid) is False]
-    few = len(found) <= 3 and len(found) < len(diagonals)
-    return found if few and found == list(range(found[0], found[-1] + 1) if found else []) else []
+    few = 0 < len(found) <= 3 and len(found) < len(diagonals)
+    return found if few and found[-1] - found[0] < len(found) else []
 
 
 class ArrayBias(_BlockBias):
@@ -295,7 +259,7 @@ class ArrayBias(_BlockBias):
         return [1 if self.bias.shape[axis] == 1 else count for axis, count in counts]
 
 
-BlockBias = AnyBias | ArrayBias
+BlockBias = ObjectBias | ArrayBias
 
 
 def _broadcast(x: tf.Tensor, shape: Sequence[Size]) -> tf.Tensor:

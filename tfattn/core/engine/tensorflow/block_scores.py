@@ -1,10 +1,8 @@
 """Scores of one block of pairs, and their gradients.
 
-`scores` computes a block; `shifted_scores` subtracts a number for each query from it, given the
-operands of `shifted_query` and `shifted_keys`; `vjp` carries the gradient of a block back to its
-operands and `parameters`. Blocks of queries are `(c, G, R, X)`, of keys `(c, G, s, X)`, of scores
-`(c, G, R, s)`. For the tiling, `work` is how many numbers are held for each pair, and
-`block_numbers(bounds)` the most in a block of all heads.
+`scores` computes a block, and `vjp` carries the gradient of a block back to its operands and
+`parameters`. Blocks of queries, already multiplied by `scale`, are `(c, G, R, X)`, of keys
+`(c, G, s, X)`, of scores `(c, G, R, s)`. `most_pairs` is the most in a block of all heads.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,104 +11,37 @@ import tensorflow as tf
 
 from tfattn import _checks
 from tfattn.core.engine import sizes
-from tfattn.core.engine.tensorflow.loops import size
 from tfattn.core.engine.tensorflow.tiling import Tiling
 
 
-def append_shift(left: tf.Tensor, shift: tf.Tensor) -> tf.Tensor:
-    """`left` `(..., R, D)`, whose product with `append_ones(right)` is left · rightᵀ − shift."""
-    # A column of a product costs less than a pass over the block. A shift in float32 becomes three
-    # columns in bfloat16, whose sum has all its digits.
-    parts, rest = [left], -shift
-    for _ in range(_shift_columns(left)):
-        parts.append(tf.cast(rest, left.dtype))
-        rest -= tf.cast(parts[-1], rest.dtype)
-    return tf.concat(parts, -1)
-
-
-def append_ones(right: tf.Tensor) -> tf.Tensor:
-    shape = [size(right, axis) for axis in range(len(right.shape) - 1)]
-    return tf.concat([right, tf.ones([*shape, _shift_columns(right)], right.dtype)], -1)
-
-
-def _shift_columns(x: tf.Tensor) -> int:
-    return 3 if x.dtype == tf.bfloat16 else 1
-
-
-class _ShiftedAfter:
-    """Subtracts the shift from each score, for scores that are no plain product."""
-
-    scores: Callable[..., tf.Tensor]
-
-    def shifted_query(self, query: tf.Tensor, shift: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        return query, shift
-
-    def shifted_keys(self, keys: tf.Tensor) -> tf.Tensor:
-        return keys
-
-    def shifted_scores(
-        self, tiling: Tiling, query: tuple[tf.Tensor, tf.Tensor], key: tf.Tensor
-    ) -> tf.Tensor:
-        query, shift = query
-        return self.scores(tiling, query, key) - shift
-
-
 class Product:
-    """A product of the operands; the scale multiplies the queries, once per token."""
+    """A product of the operands, or cap · tanh(product / cap)."""
 
     parameters: Sequence[tf.Tensor] = ()
 
-    def __init__(self, scaled: bool):
+    def __init__(self, scaled: bool, cap: float | None = None):
         self.scaled = scaled
+        self.cap = cap
 
-    def work(self, query: tf.Tensor) -> int:
-        return 1
-
-    def block_numbers(self, bounds: sizes.Blocks) -> int:
+    def most_pairs(self, bounds: sizes.Blocks, query: tf.Tensor) -> int:
         return bounds.shared_numbers
 
     def scale(self, query: tf.Tensor) -> float:
-        return query.shape[-1] ** -0.5 if self.scaled else 1.0
+        return (query.shape[-1] ** -0.5 if self.scaled else 1.0) / (self.cap or 1.0)
 
     def scores(self, tiling: Tiling, query: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
-        return tf.matmul(query, key, transpose_b=True)  # (c, G, R, s)
-
-    def shifted_query(self, query: tf.Tensor, shift: tf.Tensor) -> tf.Tensor:
-        return append_shift(query, shift)
-
-    def shifted_keys(self, keys: tf.Tensor) -> tf.Tensor:
-        return append_ones(keys)
-
-    def shifted_scores(self, tiling: Tiling, query: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
-        return tf.matmul(query, key, transpose_b=True)
+        scores = tf.matmul(query, key, transpose_b=True)  # (c, G, R, s)
+        return scores if self.cap is None else self.cap * tf.tanh(scores)
 
     def vjp(
         self, tiling: Tiling, query: tf.Tensor, key: tf.Tensor, gradient: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor, list[tf.Tensor]]:
+        if self.cap is not None:
+            gradient *= self.cap * (1 - tf.square(self.scores(tiling, query, key) / self.cap))
         return tf.matmul(gradient, key), tf.matmul(gradient, query, transpose_a=True), []
 
 
-class CappedProduct(_ShiftedAfter, Product):
-    """cap · tanh(product / cap); 1/cap multiplies the queries too."""
-
-    def __init__(self, scaled: bool, cap: float):
-        super().__init__(scaled)
-        self.cap = cap
-
-    def scale(self, query: tf.Tensor) -> float:
-        return super().scale(query) / self.cap
-
-    def scores(self, tiling: Tiling, query: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
-        return self.cap * tf.tanh(tf.matmul(query, key, transpose_b=True))
-
-    def vjp(
-        self, tiling: Tiling, query: tf.Tensor, key: tf.Tensor, gradient: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor, list[tf.Tensor]]:
-        slope = 1 - tf.square(tf.tanh(tf.matmul(query, key, transpose_b=True)))
-        return super().vjp(tiling, query, key, gradient * (self.cap * slope))
-
-
-class AnyScore(_ShiftedAfter):
+class AnyScore:
     """Any score function, differentiated block by block."""
 
     def __init__(
@@ -121,12 +52,9 @@ class AnyScore(_ShiftedAfter):
         self.rank = rank
         self.parameters = list(parameters)
 
-    def work(self, query: tf.Tensor) -> int:
+    def most_pairs(self, bounds: sizes.Blocks, query: tf.Tensor) -> int:
         # The memory of a score per pair is unknown; the width of its operands is a fair guess.
-        return query.shape[-1] or 64
-
-    def block_numbers(self, bounds: sizes.Blocks) -> int:
-        return bounds.shared_numbers
+        return bounds.shared_numbers // (query.shape[-1] or 64)
 
     def scale(self, query: tf.Tensor) -> float:
         return 1.0

@@ -9,22 +9,19 @@ import tensorflow as tf
 
 from tfattn import _checks
 from tfattn._gradients import custom_gradient, has_tangents
-from tfattn._types import Size
-from tfattn.core import biases, objects, pairs
+from tfattn.core import biases, objects
 from tfattn.core import scores as score_functions
 from tfattn.core.call import AttentionCall
 from tfattn.core.engine import devices, sizes
 from tfattn.core.engine.tensorflow.additive import Additive
-from tfattn.core.engine.tensorflow.block_bias import AnyBias, ArrayBias, BlockBias, FactoredBias
+from tfattn.core.engine.tensorflow.block_bias import ArrayBias, BlockBias, ObjectBias
 from tfattn.core.engine.tensorflow.block_dropout import BlockDropout
-from tfattn.core.engine.tensorflow.block_scores import AnyScore, BlockScore, CappedProduct, Product
+from tfattn.core.engine.tensorflow.block_scores import AnyScore, BlockScore, Product
 from tfattn.core.engine.tensorflow.local import LocalPasses
-from tfattn.core.engine.tensorflow.loops import Block, in_xla_context, loop
+from tfattn.core.engine.tensorflow.loops import Block, in_xla_context
 from tfattn.core.engine.tensorflow.online_softmax import HIDDEN
 from tfattn.core.engine.tensorflow.passes import BlockwisePasses
 from tfattn.core.engine.tensorflow.tiling import Tiling
-from tfattn.core.guard import guard
-from tfattn.core.masks import Mask
 from tfattn.core.scores import facts_of
 
 # From structure and shapes of a call to its traced functions, the oldest first.
@@ -167,11 +164,9 @@ def _forward(
 ) -> tuple[list[tf.Tensor], tuple[Any, ...]]:
     """The outputs, and the tensors that the backward pass needs."""
     call: BlockwiseCall = objects.unflatten(structure, tensors)
-    passes, tiling = _passes(call)
-    guarded = _guarded(call, tiling)
-    output, sums, softmax = passes.forward(*guarded[:3])
+    output, sums, softmax = _passes(call).forward(call.query, call.key, call.value)
     outputs = [output, sums] if call.return_log_sum_exp else [output]
-    return outputs, (guarded, outputs, softmax)
+    return outputs, (outputs, softmax)
 
 
 def _backward(
@@ -179,8 +174,8 @@ def _backward(
 ) -> tuple[tf.Tensor, ...]:
     """The gradients of the differentiable tensors, from those of the outputs and all tensors."""
     grad_output, *rest = inputs
-    (query, key, value, *guarded), (output, *sums), softmax = saved
-    passes, _ = _passes(objects.unflatten(structure, inputs[1 + len(sums) :]))
+    (output, *sums), softmax = saved
+    call: BlockwiseCall = objects.unflatten(structure, inputs[1 + len(sums) :])
     # Σ_keys weight · ∂weight, subtracted in the gradient of the softmax.
     delta = tf.reduce_sum(grad_output * output, -1, keepdims=True)  # (B, H, T, 1)
     if sums:
@@ -188,35 +183,32 @@ def _backward(
         # −inf has no weights, and its gradient is arbitrary.
         grad_sums = tf.where(tf.equal(sums[0], HIDDEN), tf.zeros_like(delta), rest[0])
         delta -= grad_sums
-    grads = passes.backward(query, key, value, softmax, grad_output, delta)
-    return _unguarded(guarded, *(tf.cast(x, query.dtype) for x in grads[:3]), *grads[3:])
+    operands = call.query, call.key, call.value
+    grads = _passes(call).backward(*operands, softmax, grad_output, delta)
+    return *(tf.cast(x, call.query.dtype) for x in grads[:3]), *grads[3:]
 
 
-def _passes(call: BlockwiseCall) -> tuple[BlockwisePasses | LocalPasses, Tiling]:
+def _passes(call: BlockwiseCall) -> BlockwisePasses | LocalPasses:
     """The passes of a call, from the shapes of its own tensors: XLA does not know the sizes of
     another function. Both passes find the same, since the static shapes are.
     """
-    facts, with_sums = facts_of(call.score), call.return_log_sum_exp
-    score = _block_score(call)
+    facts, score = facts_of(call.score), _block_score(call)
     independent = facts.heads_independent and not call.heads_together
-    tiling = Tiling.of(call.query, call.key, score, call.mask, call.block, independent)
     # Local passes slice tokens of known width.
     if independent and call.bias is None and facts.is_product and call.value.shape[-1] is not None:
-        local = LocalPasses.of(
-            call.query, call.key, score, call.mask, call.draws, call.block, with_sums
-        )
+        local = LocalPasses.of(call, score)
         if local is not None:
-            return local, tiling
+            return local
+    tiling = Tiling.of(call.query, call.key, score, call.mask, call.block, independent)
     bias = _block_bias(call, tiling, facts.is_product)
-    return BlockwisePasses(tiling, score, call.mask, bias, call.draws, with_sums), tiling
+    with_sums = call.return_log_sum_exp
+    return BlockwisePasses(tiling, score, call.mask, bias, call.draws, with_sums)
 
 
 def _block_score(call: BlockwiseCall) -> BlockScore:
     facts = facts_of(call.score)
-    if facts.is_product:
-        return Product(facts.is_scaled)
-    if facts.cap is not None:
-        return CappedProduct(facts.is_scaled, facts.cap)
+    if facts.is_product or facts.cap is not None:
+        return Product(facts.is_scaled, facts.cap)
     if call.score is score_functions.additive and call.parameters[0].shape.is_fully_defined():
         return Additive(call.parameters)
     return AnyScore(call.score, call.given_rank, call.parameters)
@@ -228,65 +220,5 @@ def _block_bias(call: BlockwiseCall, tiling: Tiling, is_product: bool) -> BlockB
     if type(call.bias) is biases.explicit:
         return ArrayBias(call.learned[0], tiling)
     # On other devices a product may round to fewer digits than positions have.
-    exact = is_product and devices.kind(call.query) == "cpu"
-    form = FactoredBias if exact else AnyBias
-    return form(call.bias, call.learned, tiling)
-
-
-def _guarded(call: BlockwiseCall, tiling: Tiling) -> tuple[tf.Tensor, ...]:
-    """The operands after `core.guard`, and whether all tokens were finite."""
-    query, key, value, mask = call.query, call.key, call.value, call.mask
-    if mask is None:
-        return query, key, value
-    # A finite sum of squares proves the tokens finite, without a test of each.
-    clean = tf.math.is_finite(tf.nn.l2_loss(key) + tf.nn.l2_loss(value))
-    unchanged = tf.zeros_like(query[..., :1], tf.bool), tf.ones_like(key[..., :1], tf.bool)
-    guarded = tf.cond(
-        clean,
-        lambda: (query, key, value, *unchanged),
-        lambda: tuple(guard(query, key, value, lambda finite: _sees(mask, tiling, finite))),
-    )
-    return *guarded, clean
-
-
-def _unguarded(
-    guarded: Sequence[tf.Tensor],
-    grad_query: tf.Tensor,
-    grad_key: tf.Tensor,
-    grad_value: tf.Tensor,
-    *rest: tf.Tensor,
-) -> tuple[tf.Tensor, ...]:
-    """The gradients of the operands before `_guarded`: zero where it replaced a token."""
-    if guarded:
-        nan_queries, kept, clean = guarded
-        zero = tf.zeros([], grad_key.dtype)
-        grad_query, grad_key, grad_value = tf.cond(
-            clean,
-            lambda: (grad_query, grad_key, grad_value),
-            lambda: (
-                tf.where(nan_queries, zero, grad_query),
-                tf.where(kept, grad_key, zero),
-                tf.where(kept, grad_value, zero),
-            ),
-        )
-    return grad_query, grad_key, grad_value, *rest
-
-
-def _sees(mask: Mask, tiling: Tiling, finite: tf.Tensor) -> tf.Tensor:
-    """The queries `(B, H, T, 1)` that may see a key that is not `finite`, `(B, H, S, 1)`."""
-    broken = ~finite[:, :, None, :, 0]  # (B, H, 1, S)
-    heads, blocks = tiling.heads * tiling.head_steps, tiling.query_blocks
-    chunks = tiling.batch // tiling.chunk
-
-    def over_blocks(n: Size, seen: tf.TensorArray) -> tuple[tf.TensorArray]:
-        grid = tiling.query_grid(n // blocks * tiling.head_steps, n % blocks)
-        visible = pairs.with_heads(mask.on(grid), 4)  # (c or 1, H or 1, t or 1, S)
-        rows = tf.reduce_any(visible & grid.batch_of(broken), -1)
-        return (seen.write(n, tf.broadcast_to(rows, [tiling.chunk, heads, tiling.rows])),)
-
-    count = chunks * blocks
-    (seen,) = loop(0, count, over_blocks, tf.TensorArray(tf.bool, count))
-    seen = tf.reshape(seen.stack(), [chunks, blocks, tiling.chunk, heads, tiling.rows])
-    seen = tf.transpose(seen, [0, 2, 3, 1, 4])  # (B/c, c, H, blocks, t)
-    seen = tf.reshape(seen, [tiling.batch, heads, blocks * tiling.rows])
-    return seen[:, :, : tiling.queries, None]
+    by_factors = is_product and devices.kind(call.query) == "cpu"
+    return ObjectBias(call.bias, call.learned, tiling, by_factors)

@@ -19,12 +19,11 @@ import tensorflow as tf
 from tfattn._types import Size
 from tfattn.core import masks
 from tfattn.core.engine import devices, sizes
-from tfattn.core.engine.tensorflow.block_dropout import BlockDropout
-from tfattn.core.engine.tensorflow.block_scores import BlockScore, append_ones, append_shift
-from tfattn.core.engine.tensorflow.loops import Block, ceil, loop, size, wide
+from tfattn.core.engine.tensorflow.block_scores import BlockScore
+from tfattn.core.engine.tensorflow.loops import ceil, loop, size, wide
 from tfattn.core.engine.tensorflow.online_softmax import HIDDEN
 from tfattn.core.engine.tensorflow.tiling import is_narrow
-from tfattn.core.masks import Mask, ranges
+from tfattn.core.masks import ranges
 
 
 class LocalPasses:
@@ -35,17 +34,9 @@ class LocalPasses:
     t keys, starting `first` blocks after its own position.
     """
 
-    def __init__(
-        self,
-        query: tf.Tensor,
-        key: tf.Tensor,
-        score: BlockScore,
-        mask: Mask,
-        dropout: BlockDropout | None,
-        log_sum_exp: bool,
-        band: tuple[int, int, int],
-    ):
-        self.score, self.dropout, self.log_sum_exp = score, dropout, log_sum_exp
+    def __init__(self, call: Any, score: BlockScore, band: tuple[int, int, int]):
+        query, key = call.query, call.key
+        self.score, self.dropout, self.log_sum_exp = score, call.draws, call.return_log_sum_exp
         self.batch, self.groups = size(key, 0), key.shape[1]
         self.repeats = query.shape[1] // self.groups
         self.queries, self.keys = query.shape[2], key.shape[2]
@@ -55,30 +46,21 @@ class LocalPasses:
         self.runs = ceil(blocks, run)
         self.run = ceil(blocks, self.runs) if ceil(blocks, self.runs) >= count - 1 else run
         grid = masks.Grid(self.queries, self.keys, 0, first * side, side, count * side)
-        self.visible = tf.broadcast_to(mask.on(grid), [side, count * side])
+        self.visible = tf.broadcast_to(call.mask.on(grid), [side, count * side])
 
     @classmethod
-    def of(
-        cls,
-        query: tf.Tensor,
-        key: tf.Tensor,
-        score: BlockScore,
-        mask: Mask | None,
-        dropout: BlockDropout | None = None,
-        block: Block = None,
-        log_sum_exp: bool = False,
-    ) -> "LocalPasses | None":
+    def of(cls, call: Any, score: BlockScore) -> "LocalPasses | None":
         """The passes if the mask is known to leave a narrow band before the graph runs."""
-        queries, keys = size(query, 2), size(key, 2)
+        queries, keys, mask = size(call.query, 2), size(call.key, 2), call.mask
         most, few = sizes.LOCAL_MAX_KEYS, sizes.LOCAL_FEW_KEYS
         if mask is None or not mask.is_relative or not is_narrow(mask, queries, keys, most):
             return None
         side = sizes.LOCAL_BLOCK
         if is_narrow(mask, queries, keys, few):
             side = sizes.LOCAL_SMALL_BLOCK
-        side, columns = block or (side, side)
+        side, columns = call.block or (side, side)
         blocks = ceil(queries, side)
-        if side != columns or blocks < (2 if block else sizes.LOCAL_MIN_BLOCKS):
+        if side != columns or blocks < (2 if call.block else sizes.LOCAL_MIN_BLOCKS):
             return None
         firsts, ends, num_visible = [], [], 0
         for i in range(blocks):
@@ -96,7 +78,7 @@ class LocalPasses:
         # Where most queries see no key, the plain passes skip more.
         if count * blocks > sizes.LOCAL_MAX_WASTE * num_visible:
             return None
-        return cls(query, key, score, mask, dropout, log_sum_exp, (side, first, count))
+        return cls(call, score, (side, first, count))
 
     def forward(
         self, query: tf.Tensor, key: tf.Tensor, value: tf.Tensor
@@ -180,16 +162,11 @@ class LocalPasses:
         key, value = self._neighbors(key), self._neighbors(value)
         weights, sees, _ = self._weights(n, query, key)
         grad_output, delta = (tf.where(sees, self._blocks(x), 0.0) for x in (grad_output, delta))
-        if self.dropout is None:
-            kept = weights
-            grad_weights = tf.matmul(
-                append_shift(grad_output, delta), append_ones(value), transpose_b=True
-            )
-        else:
+        kept, grad_weights = weights, tf.matmul(grad_output, value, transpose_b=True)
+        if self.dropout is not None:
             keep = self.dropout.keep(n, tf.shape(weights), weights.dtype) * self.dropout.scale
-            kept = weights * keep
-            grad_weights = tf.matmul(grad_output, value, transpose_b=True) * keep - delta
-        grad_scores = tf.math.multiply_no_nan(grad_weights, weights)  # 0 for a hidden pair
+            kept, grad_weights = weights * keep, grad_weights * keep
+        grad_scores = tf.math.multiply_no_nan(grad_weights - delta, weights)  # 0 for a hidden pair
         return (
             self._merged(tf.matmul(grad_scores, key)) * scale,
             self._overlapped(tf.matmul(grad_scores, query, transpose_a=True)),

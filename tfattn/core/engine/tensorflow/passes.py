@@ -13,9 +13,8 @@ The backward pass computes every block again. With weight = exp(score − row_ma
 and the sum over keys is ∂output · output, known before the pass begins (Dao et al. 2022,
 arXiv:2205.14135, appendix B).
 
-Operands may be bfloat16, for processors that multiply it faster. Then ∂value, ∂query, ∂key and,
-without dropout, ∂weight of a block are products in bfloat16; scores, softmax and all sums over
-blocks stay in float32.
+Operands may be bfloat16, for processors that multiply it faster. Then ∂value, ∂query and ∂key of a
+block are products in bfloat16; scores, softmax and all sums over blocks stay in float32.
 """
 
 import dataclasses
@@ -25,16 +24,16 @@ from typing import Any
 import tensorflow as tf
 
 from tfattn._types import Size
-from tfattn.core import pairs
 from tfattn.core.engine import sizes
 from tfattn.core.engine.tensorflow.block_bias import BlockBias
 from tfattn.core.engine.tensorflow.block_dropout import BlockDropout
-from tfattn.core.engine.tensorflow.block_scores import BlockScore, append_ones, append_shift
+from tfattn.core.engine.tensorflow.block_scores import BlockScore
 from tfattn.core.engine.tensorflow.loops import add, loop, size, sums_dtype, wide, zeros
 from tfattn.core.engine.tensorflow.online_softmax import HIDDEN, OnlineSoftmax, log_of_sums
 from tfattn.core.engine.tensorflow.tiling import Tiling
 from tfattn.core.engine.tensorflow.visible_keys import VisibleKeys
 from tfattn.core.masks import Mask
+from tfattn.core.tensors import with_heads
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -111,11 +110,7 @@ class BlockwisePasses:
                 n: Size, pooled: tf.Tensor, row_max: tf.Tensor, row_sum: tf.Tensor
             ) -> tuple[tf.Tensor, ...]:
                 j = visible.at(n)
-                if self.bias is None:
-                    scores = self.score.scores(self.tiling, query, keys[j])
-                else:
-                    scores = self.bias.scores(self.score, query, keys[j], m, i, j)
-                scores = self._masked(scores, m, i, j, visible)
+                scores = self._scores(query, keys[j], m, i, j, visible)
                 number = self._number(m, i, j)
                 return softmax.update(pooled, row_max, row_sum, scores, prepared[j], number)
 
@@ -206,16 +201,14 @@ class BlockwisePasses:
         grad_parameters: list[tf.Tensor],
     ) -> tuple[Any, ...]:
         """Gradients of the step's blocks of queries, keys and values, and the sums after it."""
-        shifted_keys, shifted_values = self.score.shifted_keys(wide(keys)), append_ones(values)
+        wide_keys, wide_values = wide(keys), wide(values)
 
         def over_queries(i: Size, grad_queries: tf.TensorArray, *state: Any) -> tuple[Any, ...]:
             query, visible = queries[i], VisibleKeys.of(self.mask, self.tiling, m, i)
             # Divided per token and not per pair, since tokens are fewer.
             grad_output, delta = grad_outputs[i] / row_sum[i], deltas[i] / row_sum[i]
-            grad_output = tf.cast(grad_output, values.dtype)
-            shifted_query = self.score.shifted_query(query, row_max[i])
-            query = tf.cast(query, keys.dtype)
-            shifted_output = append_shift(grad_output, delta)
+            narrow_query = tf.cast(query, keys.dtype)
+            narrow_output = tf.cast(grad_output, values.dtype)
 
             def over_keys(
                 n: Size,
@@ -226,33 +219,25 @@ class BlockwisePasses:
                 grad_parameters: list[tf.Tensor],
             ) -> tuple[Any, ...]:
                 j = visible.at(n)
-                if self.bias is None:
-                    scores = self.score.shifted_scores(self.tiling, shifted_query, shifted_keys[j])
-                else:
-                    scores = self.bias.scores(self.score, query, keys[j], m, i, j, shift=row_max[i])
-                weights = tf.exp(self._masked(scores, m, i, j, visible))  # times row_sum
-                if self.dropout is None:
-                    kept = weights
-                    grad_weights = tf.matmul(shifted_output, shifted_values[j], transpose_b=True)
-                else:
+                scores = self._scores(query, wide_keys[j], m, i, j, visible)
+                kept = weights = tf.exp(scores - row_max[i])  # times row_sum
+                grad_weights = tf.matmul(grad_output, wide_values[j], transpose_b=True)
+                if self.dropout is not None:
                     keep = self.dropout.keep(
                         self._number(m, i, j), tf.shape(weights), weights.dtype
                     )
                     keep *= self.dropout.scale
-                    kept = weights * keep
-                    # In float32: delta would be subtracted from a rounded ∂weight.
-                    grad_weights = tf.matmul(wide(grad_output), wide(values[j]), transpose_b=True)
-                    grad_weights = grad_weights * keep - delta
+                    kept, grad_weights = weights * keep, grad_weights * keep
                 # A hidden pair, of weight 0, gets 0 even where its value overflows the product.
-                grad_scores = tf.math.multiply_no_nan(wide(grad_weights), weights)
+                grad_scores = tf.math.multiply_no_nan(grad_weights - delta, weights)
                 grad_scores = tf.cast(grad_scores, keys.dtype)
                 kept = tf.cast(kept, values.dtype)
-                grad_value = tf.matmul(kept, grad_output, transpose_a=True)
+                grad_value = tf.matmul(kept, narrow_output, transpose_a=True)
                 if self.bias is None:
-                    found = self.score.vjp(self.tiling, query, keys[j], grad_scores)
+                    found = self.score.vjp(self.tiling, narrow_query, keys[j], grad_scores)
                 else:
                     found, grad_bias = self.bias.vjp(
-                        self.score, query, keys[j], grad_scores, grad_bias, m, i, j
+                        self.score, narrow_query, keys[j], grad_scores, grad_bias, m, i, j
                     )
                 more_query, grad_key, more_parameters = found
                 return (
@@ -287,11 +272,15 @@ class BlockwisePasses:
         )
         return grad_queries.stack(), grad_keys.stack(), grad_values.stack(), *sums
 
-    def _masked(
-        self, scores: tf.Tensor, m: Size, i: Size, j: Size, visible: VisibleKeys
+    def _scores(
+        self, query: tf.Tensor, key: tf.Tensor, m: Size, i: Size, j: Size, visible: VisibleKeys
     ) -> tf.Tensor:
-        """Scores with `HIDDEN` for keys that the mask hides and for padding."""
+        """Scores of a block, with `HIDDEN` for keys that the mask hides and for padding."""
         tiling = self.tiling
+        if self.bias is None:
+            scores = self.score.scores(tiling, query, key)
+        else:
+            scores = self.bias.scores(self.score, query, key, m, i, j)
         if self.mask is None and not tiling.padded:
             return scores
 
@@ -301,7 +290,7 @@ class BlockwisePasses:
             if self.mask is None:
                 seen = inside
             else:
-                seen = pairs.with_heads(self.mask.on(grid), 4)  # broadcastable to (c, H, t, s)
+                seen = with_heads(self.mask.on(grid), 4)  # broadcastable to (c, H, t, s)
                 seen = seen & inside if tiling.padded else seen
             scores_by_head = tiling.by_head(scores)
             return tiling.by_group(tf.where(seen, scores_by_head, HIDDEN))

@@ -1,5 +1,6 @@
 """The entry point of streamed attention on TensorFlow."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,7 @@ from tfattn.core.engine.tensorflow.block_bias import ArrayBias
 from tfattn.core.engine.tensorflow.block_dropout import BlockDropout
 from tfattn.core.engine.tensorflow.differentiation import BlockwiseCall, compiled, differentiated
 from tfattn.core.engine.tensorflow.loops import Block, in_xla_context, size
+from tfattn.core.guard import attends_by_blocks, guard
 from tfattn.core.masks import Grid, Mask
 from tfattn.core.scores import facts_of
 
@@ -50,6 +52,8 @@ def run(
         bias = biases.explicit(ArrayBias.expanded(bias.parameters()[0], query, key))
     parameters = [tf.convert_to_tensor(x) for x in call.parameters]
     parameters = [tf.cast(x, compute) if x.dtype.is_floating else x for x in parameters]
+    if call.mask is not None:
+        query, key, value = _guarded(call.mask, query, key, value)
     prepared = BlockwiseCall(
         query=query,
         key=key,
@@ -71,6 +75,16 @@ def run(
     if not call.return_log_sum_exp:
         return output
     return output, tf.cast(sums[0][..., 0], keras.backend.result_type(*dtypes[:2], "float32"))
+
+
+def _guarded(mask: Mask, *operands: tf.Tensor) -> Any:
+    """Query, key and value after `core.guard`."""
+    query, key, value = operands
+    attends_to = functools.partial(attends_by_blocks, mask, query)
+    # A finite sum of squares proves the tokens finite, without a test of each.
+    clean = tf.math.is_finite(tf.nn.l2_loss(key) + tf.nn.l2_loss(value))
+    clean |= tf.equal(size(query, 2), 0)  # no query sees them
+    return tf.cond(clean, lambda: operands, lambda: guard(query, key, value, attends_to))
 
 
 def _check_lengths(mask: Mask, query: tf.Tensor, key: tf.Tensor) -> tf.Tensor:

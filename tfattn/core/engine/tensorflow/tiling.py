@@ -71,7 +71,7 @@ class Tiling(NamedTuple):
             chunk = 1
             if isinstance(batch, int):  # two steps at least
                 chunk = _divisor(batch, min(bounds.matrices // heads, batch // 2))
-            numbers = score.block_numbers(bounds) // (2 * chunk * heads * score.work(query))
+            numbers = score.most_pairs(bounds, query) // (2 * chunk * heads)
             rows = _power_of_2(max(sizes.MIN_BLOCK_QUERIES, min(bounds.keys, isqrt(numbers))))
             columns = rows if is_narrow(mask, queries, keys, 4 * rows) else 2 * rows
             rows, columns = block or (rows, columns)
