@@ -165,13 +165,13 @@ def test_program_run_as_module_prints_to_standard_output(command, shown, monkeyp
 
 @pytest.mark.parametrize("name", ["tfattn", "tfattn.examples"])
 def test_program_unknown_argument_is_refused_with_status_2(name, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", [name, "nonsense"])
+    monkeypatch.setattr(sys, "argv", [name, "unknown"])
     monkeypatch.delitem(sys.modules, f"{name}.__main__", raising=False)
     monkeypatch.setattr("tfattn.translator.__main__.main", lambda _: pytest.fail("trains"))
     with pytest.raises(SystemExit, match="2"):
         runpy.run_module(name, run_name="__main__")
     last = capsys.readouterr().err.splitlines()[-1]
-    assert last == f"python -m {name}: error: unrecognized arguments: nonsense"
+    assert last == f"python -m {name}: error: unrecognized arguments: unknown"
 
 
 @pytest.mark.parametrize("terminal", [False, True])

@@ -161,3 +161,15 @@ def test_attention_unknown_engine_path_is_refused():
     layer.engine_path = "stream"
     with pytest.raises(ValueError, match="`path` must be None, 'dense' or 'streamed'"):
         layer(np.ones((1, 2, 3), "float32"), np.ones((1, 2, 3), "float32"))
+
+
+@pytest.mark.parametrize("output_shape", [(), []])
+def test_multi_head_attention_output_of_no_axis_is_refused(output_shape):
+    with pytest.raises(ValueError, match="`output_shape` must be a positive integer or several"):
+        tfattn.MultiHeadAttention(2, 4, output_shape=output_shape)
+
+
+def test_multi_head_attention_mask_with_an_entry_per_feature_is_refused_by_its_name():
+    tokens = draw(B, T, 8)
+    with pytest.raises(ValueError, match="`key_mask` must have shape"):
+        tfattn.MultiHeadAttention(2, 4)(tokens, tokens, key_mask=np.ones(tokens.shape, bool))
