@@ -19,7 +19,7 @@ from tfattn.core import kernels as kernels
 from tfattn.core import masks as masks
 from tfattn.core import normalizers as normalizers
 from tfattn.core.attend import attend as attend
-from tfattn.core.engine.scope import attention_path as attention_path
+from tfattn.core.engine.dispatch import attention_path as attention_path
 from tfattn.core.merging import merge_attentions as merge_attentions
 from tfattn.core.softmax import masked_softmax as masked_softmax
 from tfattn.decoding import BeamSearch as BeamSearch

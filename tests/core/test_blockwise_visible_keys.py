@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from tests.helpers.blockwise import MASKS, B, S, T, blocks_of, mask_of
 from tfattn import attend, masks
 from tfattn.core.engine.tensorflow import block_scores
-from tfattn.core.engine.tensorflow.tiling import Tiling
-from tfattn.core.engine.tensorflow.visible_keys import VisibleKeys
+from tfattn.core.engine.tensorflow.tiling import Tiling, VisibleKeys
 
 pytestmark = pytest.mark.tensorflow
 

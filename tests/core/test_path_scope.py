@@ -10,7 +10,7 @@ import tfattn
 from tests.helpers.blockwise import assert_close, call_of
 from tests.helpers.paths import PATHS, streaming
 from tests.helpers.tensors import BACKEND, as_tensor, tf
-from tfattn.core.engine import dense, dispatch, scope
+from tfattn.core.engine import dense, dispatch
 
 B, T, S, D = 2, 7, 11, 5
 DRAW = np.random.default_rng(3)
@@ -61,11 +61,11 @@ def test_path_scope_inner_counts_and_none_leaves_choice_to_sizes():
     assert path_here(return_weights=False) == short
     with tfattn.attention_path("streamed"):
         with tfattn.attention_path("dense"):
-            assert scope.wanted() == "dense"
+            assert dispatch.wanted_path() == "dense"
         with tfattn.attention_path(None):
             assert path_here(return_weights=False) == short
         assert path_here(return_weights=False) == "streamed"
-    assert scope.wanted() is None
+    assert dispatch.wanted_path() is None
 
 
 def test_path_scope_object_is_entered_again():
@@ -73,27 +73,27 @@ def test_path_scope_object_is_entered_again():
     for _ in range(2):
         with streamed:
             with streamed, tfattn.attention_path("dense"):
-                assert scope.wanted() == "dense"
-            assert scope.wanted() == "streamed"
-        assert scope.wanted() is None
+                assert dispatch.wanted_path() == "dense"
+            assert dispatch.wanted_path() == "streamed"
+        assert dispatch.wanted_path() is None
 
 
 def test_path_scope_ends_with_an_error():
     with pytest.raises(RuntimeError, match="inside"), tfattn.attention_path("dense"):
         raise RuntimeError("inside")
-    assert scope.wanted() is None
+    assert dispatch.wanted_path() is None
 
 
 def test_path_scope_belongs_to_its_thread():
     shared, gate, seen = tfattn.attention_path("streamed"), threading.Barrier(3), {}
 
     def run(name, manager):
-        seen[name, "before"] = scope.wanted()
+        seen[name, "before"] = dispatch.wanted_path()
         with manager:
             gate.wait()  # all three are in their scopes
-            seen[name] = scope.wanted()
+            seen[name] = dispatch.wanted_path()
             gate.wait()
-        seen[name, "after"] = scope.wanted()
+        seen[name, "after"] = dispatch.wanted_path()
 
     managers = {"dense": tfattn.attention_path("dense"), "streamed": shared, "again": shared}
     with tfattn.attention_path("dense"):
@@ -178,11 +178,11 @@ def test_path_scope_of_export_is_one_path_by_format(format, wanted, monkeypatch)
     seen = {}
 
     def noted(self, filepath, format, verbose=None, input_signature=None):
-        seen[type(self)] = scope.wanted(), input_signature
+        seen[type(self)] = dispatch.wanted_path(), input_signature
 
     # Importing this package has put Keras's method into the scope of its format.
     assert keras.Model.export.__wrapped__
-    monkeypatch.setattr(keras.Model, "export", scope.in_scope_of_format(noted))
+    monkeypatch.setattr(keras.Model, "export", dispatch.in_scope_of_format(noted))
     plain = keras.Sequential([keras.Input((D,)), keras.layers.Dense(3)])
     language_model = tfattn.CausalLM(13, num_layers=1, width=6, num_heads=2, hidden_dim=5)
     with tfattn.attention_path(wanted):
@@ -239,7 +239,7 @@ def test_path_scope_of_unknown_path_is_refused(wrong):
 
 @pytest.mark.slow
 def test_path_scope_streamed_on_dense_backend_is_refused(monkeypatch):
-    monkeypatch.setattr(scope, "STREAMING_BACKENDS", ())
+    monkeypatch.setattr(dispatch, "STREAMING_BACKENDS", ())
     with tfattn.attention_path("dense"):
         assert tfattn.attend(QUERY, QUERY).shape == QUERY.shape
     with pytest.raises(
@@ -257,7 +257,7 @@ def test_path_scope_of_a_generator_closed_within_another_ends_alone():
     next(held)
     with tfattn.attention_path(None):
         held.close()
-        assert scope.wanted() is None
+        assert dispatch.wanted_path() is None
         with tfattn.attention_path("dense"):
-            assert scope.wanted() == "dense"
-    assert scope._open.get() == ()
+            assert dispatch.wanted_path() == "dense"
+    assert dispatch._open.get() == ()

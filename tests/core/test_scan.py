@@ -1,5 +1,6 @@
 """The streamed path of JAX and PyTorch: memory, compilation, and calls that a kernel supports."""
 
+import dataclasses
 from pathlib import Path
 
 import keras
@@ -174,7 +175,7 @@ def test_scan_is_taken_by_long_calls_unless_scope_is_dense():
     assert dispatch.streams(call) is True
     with tfattn.attention_path("dense"):
         assert dispatch.streams(call) is False
-    assert dispatch.streams(call.replace(query=query[:, :, :512])) is False
+    assert dispatch.streams(dataclasses.replace(call, query=query[:, :, :512])) is False
 
 
 def test_scan_on_gpu_has_sizes_of_its_own(monkeypatch):

@@ -11,7 +11,7 @@ from keras import ops
 from tfattn import _checks, _optional
 from tfattn._files import replacing
 from tfattn.convert import folders, weights
-from tfattn.core.engine import scope
+from tfattn.core.engine import dispatch
 from tfattn.models.transformer import Transformer
 
 # The step's inputs after the tokens, and the encoder's outputs, in this order.
@@ -111,7 +111,7 @@ def _check(who: str, model: Any) -> None:
 
 
 def _export(model: keras.Model, inputs: Any, path: str) -> None:
-    with scope.of_format("onnx"):
+    with dispatch.of_format("onnx"):
         model.export(path, format="onnx", verbose=False, input_signature=[inputs])
 
 
@@ -130,7 +130,7 @@ def _converted(model: Transformer) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         archive = keras.export.ExportArchive()
         archive.track(model)
-        with scope.of_format("litert"):
+        with dispatch.of_format("litert"):
             archive.add_endpoint("encode", encode, [source])
             archive.add_endpoint("step", take_step, [inputs])
             archive.write_out(folder, verbose=False)

@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import keras
 from keras import ops
@@ -43,10 +42,6 @@ class AttentionCall(Splittable):
     path: str | None = None
     return_log_sum_exp: bool = False
     normalizer: Callable[..., Tensor] | None = None
-
-    def replace(self, **changes: Any) -> "AttentionCall":
-        """The same call with other values in some of its fields."""
-        return dataclasses.replace(self, **changes)
 
     @property
     def lengths(self) -> tuple[Size, Size]:

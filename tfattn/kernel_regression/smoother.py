@@ -7,10 +7,11 @@ from typing import NamedTuple
 import numpy as np
 
 from tfattn.kernel_regression import line
+from tfattn.kernel_regression.fits import quadratic_weights
 from tfattn.kernel_regression.kernels import Kernel
 from tfattn.kernel_regression.line import LineFit
 from tfattn.kernel_regression.points import Metric, Places, Points
-from tfattn.kernel_regression.tiles import Tile, quadratic_weights, tiles
+from tfattn.kernel_regression.tiles import Tile, tiles
 
 Array = np.ndarray
 
@@ -152,7 +153,9 @@ class Smoother:
         y, count = self.points.y, len(queries)
         value, squares, neighbors = np.empty((count, y.shape[1])), *np.ones((2, count, 1))
         for tile in dataclasses.replace(self, degree=0).tiles(queries, left):
-            weights = quadratic_weights(tile) if tile.key_u.shape[1] else tile.share
+            weights = tile.share
+            if tile.key_u.shape[1]:
+                weights = quadratic_weights(weights, tile.key_u - tile.query_u[:, None, :])
             value[tile.rows] = weights @ y[tile.keys]
             squares[tile.rows, 0] = np.square(weights).sum(axis=1)
             shares = np.square(tile.share).sum(axis=1)

@@ -9,23 +9,14 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from tfattn.kernel_regression import tuned
+from tfattn.kernel_regression.fits import Line, local_line
 from tfattn.kernel_regression.kernels import Kernel
-from tfattn.kernel_regression.near import Place, places
 from tfattn.kernel_regression.points import Index, Metric, Places, Points
 
 Array = np.ndarray
+Place = tuple[Index, Index]  # some queries, and every key that one of them sees
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-
-
-class Line(NamedTuple):
-    """The local line of each row of a tile, in scaled units."""
-
-    mean: Array  # (r, V), the weighted mean of y
-    slope: Array  # (r, D, V)
-    center: Array  # (r, D), the weighted mean of the keys
-    lean: Array  # (r, D): key x has the equivalent weight share · (1 + (x − center) · lean).
-    x: Array  # (k, D), the keys
 
 
 class Tile(NamedTuple):
@@ -115,18 +106,121 @@ def tiles(
         line, y = None, points.y[keys]
         value = share @ y
         if degree and key.shape[1]:
-            value, line = _line(share, points.places.x[keys], y, value, queries.x[rows])
+            value, line = local_line(share, points.places.x[keys], y, value, queries.x[rows])
         if not nearest:
             value[empty] = np.nan
         elif left_out is not None:
             alone = empty & ~share.any(axis=1)  # the only points of their categories
-            value[alone] = points.mean_without(left_out[rows][alone])
+            if alone.any():
+                value[alone] = points.mean_without(left_out[rows][alone])
         return Tile(rows, keys, share, slope, empty, query, key, value, line)
 
     settings = (points.log_ratio(losses), left_out, points.is_line)
     near = places(kernel, query_u, key_u, *settings)
     many = len(queries) * len(points) >= tuned.THREADED_PAIRS and not points.is_line
     return in_threads(tile, near) if many else map(tile, near)
+
+
+def places(
+    kernel: Kernel,
+    query: Array,
+    key: Array,
+    log_ratio: float,
+    left_out: Array | None,
+    is_line: bool,
+) -> Iterator[Place]:
+    """All pairs that count, of queries and keys in bandwidths, sorted on a line. `log_ratio` is the
+    difference of log K that makes a weight negligible; `left_out` `(M,)`, each query's own point.
+    """
+    if is_line:
+        ends = _windows(kernel, query[:, 0], key[:, 0], log_ratio, left_out)
+        return _slices_of_windows(*ends)
+    share = _share_in_balls(kernel, query, key, log_ratio)
+    if share * len(key) + tuned.TREE_KEYS >= len(key):
+        return _all_pairs(query, key)
+    from scipy.spatial import cKDTree  # lazily, since one column needs none
+
+    tree = cKDTree(key)
+    # With the point itself, which is left out, the nearest other is the second.
+    nearest = tree.query(query, k=[1 if left_out is None else 2])[0][:, 0]
+    return _balls(query, tree, _reach(kernel, nearest, log_ratio))
+
+
+def _all_pairs(query: Array, key: Array) -> Iterator[Place]:
+    step = max(1, tuned.TILE_PAIRS // len(key))
+    for start in range(0, len(query), step):
+        yield slice(start, min(start + step, len(query))), slice(0, len(key))
+
+
+def _windows(
+    kernel: Kernel, query: Array, key: Array, log_ratio: float, left_out: Array | None
+) -> tuple[Array, Array]:
+    """The window of each query on a line, both sorted: index of its first key and after its last.
+    Neither decreases.
+    """
+    distance = _nearest_distances(query, key, left_out)
+    reach = _reach(kernel, np.where(np.isfinite(distance), distance, 0.0), log_ratio)
+    reach += 1e-12 * np.abs(query)
+    first = np.searchsorted(key, query - reach, side="left")
+    last = np.searchsorted(key, query + reach, side="right")
+    if left_out is not None:  # the window includes the point itself, which is then excluded
+        first, last = np.minimum(first, left_out), np.maximum(last, left_out + 1)
+    return np.minimum.accumulate(first[::-1])[::-1], np.maximum.accumulate(last)
+
+
+def _nearest_distances(query: Array, key: Array, left_out: Array | None) -> Array:
+    """Distances to the nearest key on a line, which is not the point that is left out."""
+    padded = np.concatenate([[-np.inf], key, [np.inf]])
+    before = np.searchsorted(key, query) if left_out is None else left_out
+    after = before + (1 if left_out is None else 2)
+    return np.minimum(query - padded[before], padded[after] - query)
+
+
+def _reach(kernel: Kernel, nearest: Array, log_ratio: float) -> Array:
+    """How far each query sees: at least to its nearest key; rounding excludes none at the edge."""
+    if np.isinf(kernel.support):
+        seen = np.inf if kernel.reach is None else kernel.reach(nearest, log_ratio)
+    else:
+        seen = kernel.support
+    return np.maximum(seen, nearest) * (1.0 + 1e-9)
+
+
+def _slices_of_windows(first: Array, last: Array) -> Iterator[Place]:
+    """Slices of queries that share most of their windows, with all keys in these."""
+    start = 0
+    while start < len(first):
+        width = max(int(last[start] - first[start]), 1)
+        farthest = first[start] + max(width // 4, tuned.EXTRA_KEYS)
+        stop = int(np.searchsorted(first, farthest, side="right"))
+        most = start + max(1, tuned.TILE_PAIRS // width)
+        stop = min(max(stop, start + 1), most, len(first))
+        yield slice(start, stop), slice(int(first[start]), int(last[stop - 1]))
+        start = stop
+
+
+def _share_in_balls(kernel: Kernel, query: Array, key: Array, log_ratio: float) -> float:
+    """About which share of all pairs `_balls` has; 1 where categories part (`log_ratio` is inf)."""
+    if np.isinf(log_ratio) or not key.shape[1] or not np.isfinite(query).all():
+        return 1.0  # a query that overflows is in no ball
+    reach = _reach(kernel, np.zeros(()), log_ratio)
+    extent = np.maximum(np.ptp(key, axis=0), np.finfo("float64").tiny)
+    block = (tuned.BLOCK / max(len(query), 1)) ** (1.0 / key.shape[1])
+    return float(np.prod(np.minimum(1.0, np.minimum(2.0 * reach, extent) / extent + block)))
+
+
+def _balls(query: Array, tree: Any, reach: Array) -> Iterator[Place]:
+    """Blocks of queries that lie together, with the keys in a ball around what these see."""
+    order = type(tree)(query, balanced_tree=False, compact_nodes=False).indices  # leaf by leaf
+    for start in range(0, len(order), tuned.BLOCK):
+        rows = order[start : start + tuned.BLOCK]
+        block = query[rows]
+        center = 0.5 * (block.min(axis=0) + block.max(axis=0))
+        radius = np.max(np.sqrt(np.square(block - center).sum(axis=1)) + reach[rows])
+        rounding = 1e-12 * np.abs(center).max()
+        keys = np.sort(tree.query_ball_point(center, radius + rounding))
+        step = max(tuned.TILE_PAIRS // max(len(keys), 1), 16)
+        for first in range(0, len(rows), step):
+            yield rows[first : first + step], keys
 
 
 def in_threads(function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
@@ -207,83 +301,3 @@ def _nearest(squared: Array, logs: Array) -> Array:
     nearest = (squared <= least * (1.0 + 1e-11)) & np.isfinite(least)
     logs = np.where(nearest, logs, -np.inf)
     return np.exp(logs - np.maximum(logs.max(axis=1, keepdims=True), tuned.LOWEST_LOG))
-
-
-def _line(share: Array, x: Array, y: Array, mean: Array, query: Array) -> tuple[Array, Line]:
-    """(The value at each query, the local line)."""
-    # Centered, since digits are lost far from the origin.
-    middle = np.median(query, axis=0)
-    x, query = x - middle, query - middle
-    few = 0 < len(y) <= x.shape[1]  # so few keys span fewer dimensions: `_moments` loses digits
-    moments = _moments_about_nearest if few else _moments
-    center, spread, covariance = moments(share, x, y, mean)
-    variance = np.einsum("rdd->rd", spread)
-    inverse, least = _inverse(spread, query - center)
-    lost = (variance <= tuned.LOST_VARIANCE * np.square(center)).any(1)
-    lost |= least < tuned.ILL_CORRELATION
-    if lost.any() and len(y) and not few:
-        again = _moments_about_nearest(share[lost], x, y, mean[lost])
-        center[lost], spread[lost], covariance[lost] = again
-        inverse[lost], _ = _inverse(spread[lost], query[lost] - center[lost])
-    away = query - center
-    slope = inverse @ covariance
-    lean = np.einsum("rde,re->rd", inverse, away)
-    value = mean + np.einsum("rd,rdv->rv", away, slope)
-    return value, Line(mean, slope, center, lean, x)
-
-
-def quadratic_weights(tile: Tile) -> Array:
-    """`(r, k)`: the weight of each y in the local quadratic fit of each row."""
-    away = tile.key_u - tile.query_u[:, None, :]  # (r, k, D)
-    first, second = np.triu_indices(away.shape[2])
-    terms = np.concatenate([away, away[..., first] * away[..., second]], axis=2)  # 0 at the query
-    center = np.einsum("rk,rkf->rf", tile.share, terms)
-    terms -= center[:, None, :]
-    spread = np.swapaxes(tile.share[:, :, None] * terms, 1, 2) @ terms
-    inverse, _ = _inverse(spread, center)
-    lean = -np.einsum("rfg,rg->rf", inverse, center)
-    return tile.share * (1.0 + np.einsum("rkf,rf->rk", terms, lean))
-
-
-def _moments(share: Array, x: Array, y: Array, mean: Array) -> tuple[Array, Array, Array]:
-    """Row by row mean `(r, D)` and variance `(r, D, D)` of x, and covariance with y `(r, D, V)`."""
-    width = x.shape[1]
-    center = share @ x
-    squares = (x[:, :, None] * x[:, None, :]).reshape(len(x), width * width)
-    spread = (share @ squares).reshape(len(share), width, width)
-    spread -= center[:, :, None] * center[:, None, :]
-    products = (x[:, :, None] * y[:, None, :]).reshape(len(x), width * y.shape[1])
-    covariance = (share @ products).reshape(len(share), width, y.shape[1])
-    covariance -= center[:, :, None] * mean[:, None, :]
-    return center, spread, covariance
-
-
-def _moments_about_nearest(
-    share: Array, x: Array, y: Array, mean: Array
-) -> tuple[Array, Array, Array]:
-    """`_moments`, centered at the nearest key of each row, then at the mean, to keep all digits."""
-    greatest = share.max(axis=1, keepdims=True)
-    share = np.where(share > tuned.NEGLIGIBLE * greatest, share, 0.0)
-    nearest = x[np.argmax(share, axis=1)]
-    x = x - nearest[:, None, :]  # (r, k, D)
-    center = np.einsum("rk,rkd->rd", share, x)
-    x -= center[:, None, :]
-    weighted = np.swapaxes(share[:, :, None] * x, 1, 2)  # (r, D, k)
-    spread = weighted @ x
-    covariance = weighted @ y - weighted.sum(axis=2)[:, :, None] * mean[:, None, :]
-    return center + nearest, spread, covariance
-
-
-def _inverse(spread: Array, away: Array) -> tuple[Array, Array]:
-    """The pseudo-inverse of each matrix, 0 in directions without spread; and the least eigenvalue
-    of its correlations, `(r,)`.
-    """
-    variance = np.einsum("rdd->rd", spread)
-    varies = variance > tuned.NO_SPREAD * np.square(away)
-    deviation = np.sqrt(variance, where=varies, out=np.ones(varies.shape))
-    scale = np.where(varies, 1.0 / deviation, 0.0)
-    values, vectors = np.linalg.eigh(scale[:, :, None] * spread * scale[:, None, :])
-    known = values > tuned.FLAT_CORRELATION
-    inverse = np.divide(1.0, values, out=np.zeros_like(values), where=known)
-    inverse = (vectors * inverse[:, None, :]) @ np.swapaxes(vectors, 1, 2)
-    return scale[:, :, None] * inverse * scale[:, None, :], values.min(axis=1)

@@ -30,7 +30,7 @@ WIDEST = 1e4  # greatest bandwidth in half ranges of the data: all points have e
 NARROWEST = 1e-9  # least bandwidth in scaled units
 MAX_LOGIT = 16.0  # logit of λ, which stays 1e-7 away from its bounds
 
-# Tiles of pairs (`tiles.py`, `near.py`).
+# Tiles of pairs (`tiles.py`).
 THREADED_PAIRS = 2**21  # pairs from which threads are faster
 MAX_THREADS = 8
 TILE_PAIRS = 2**16  # pairs of a tile: arrays of 0.5 MiB, a few of which fit a cache

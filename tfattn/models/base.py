@@ -10,7 +10,7 @@ from keras import ops
 from tfattn import _checks
 from tfattn._shared import LogitFactors
 from tfattn._types import Tensor
-from tfattn.core.engine import scope
+from tfattn.core.engine import dispatch
 from tfattn.core.tensors import given_tensor, matmul_shared
 from tfattn.layers.base import CheckedCall, flat_layers
 from tfattn.layers.tokens import whole_ids
@@ -121,7 +121,7 @@ class TokenModel(CheckedCall, keras.Model):
                 for name in self.id_names
             )
             input_signature = [specs] if len(specs) == 2 else list(specs)
-        with scope.of_format(format):
+        with dispatch.of_format(format):
             return super().export(
                 filepath, format, verbose=verbose, input_signature=input_signature, **kwargs
             )

@@ -31,6 +31,7 @@ def run(
 
         if not _known_finite(key, value):
             query, key, value = guard(query, key, value, attends_to)
+    always_finite = facts_of(call.score).always_finite
     scores = call.score(query, key, *call.parameters)  # (..., T, S)
     # float32 or wider up to the weights: half precision has too few digits for an exponent.
     scores = ops.cast(scores, keras.backend.result_type(scores.dtype, "float32"))
@@ -38,7 +39,7 @@ def run(
         bias = ops.cast(call.bias.on(grid, *call.bias.parameters()), scores.dtype)
         scores = scores + with_heads(bias, rank)
     largest = None
-    if call.bias is not None or not facts_of(call.score).always_finite:
+    if call.bias is not None or not always_finite:
         visible = softmax.not_hidden(scores, visible)
         if call.normalizer is None:
             scores, largest = softmax.shifted(scores, visible)

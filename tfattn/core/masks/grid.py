@@ -53,7 +53,8 @@ class Grid(NamedTuple):
 
     def first_position(self) -> Size:
         """Position of the first query of the rectangle."""
-        return self.query_start + self._offset()
+        offset = self.num_keys - self.num_queries if self.offset is None else self.offset
+        return self.query_start + offset
 
     def last_position(self) -> Size:
         """Position of the last query of the rectangle."""
@@ -62,9 +63,6 @@ class Grid(NamedTuple):
     def key_positions(self) -> Tensor:
         """Position of each key, `(1, s)`."""
         return ops.expand_dims(_range(self.key_start, self.keys), 0)
-
-    def _offset(self) -> Size:
-        return self.num_keys - self.num_queries if self.offset is None else self.offset
 
     def batch_of(self, tensor: Tensor) -> Tensor:
         """Cuts this rectangle's rows of the batch out of `tensor`, unless its first axis is 1."""
@@ -110,7 +108,7 @@ class Grid(NamedTuple):
 
 def _range(start: Size, size: Size) -> Tensor:
     numbers = ops.arange(size, dtype="int32")
-    return numbers if _is_zero(start) else numbers + start
+    return numbers if isinstance(start, int) and start == 0 else numbers + start
 
 
 def _is_zero(start: Size) -> bool:

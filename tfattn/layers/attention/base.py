@@ -2,6 +2,7 @@
 
 import contextlib
 import contextvars
+import dataclasses
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -75,19 +76,21 @@ class AttentionLayer(CheckedCall, keras.layers.Layer):
     def run(self, call: AttentionCall, score: Score) -> tuple[Tensor, Any]:
         """(Output, weights or None) of a call without checks, with a score layer."""
         # A user's score may return integers.
-        query, key = map(floating, score.prepare(call.query, call.key))
+        prepared, parameters = score.prepare(call.query, call.key), score.parameters()
+        query, key = map(floating, prepared)
         mask, bias, normalizer = call.mask, call.bias, self.normalizer
         if (mask is not None or bias is not None) and only_shapes_are_computed():
             mask = bias = None
         scales = normalizer is not None and normalizer.scales_rows
         found = dispatch.run(
-            call.replace(
+            dataclasses.replace(
+                call,
                 query=query,
                 key=key,
                 mask=mask,
                 bias=bias,
                 score=score.pairwise,
-                parameters=score.parameters(),
+                parameters=parameters,
                 seed=self.seed_generator,
                 path=None if call.return_weights else self.engine_path,
                 return_log_sum_exp=scales,

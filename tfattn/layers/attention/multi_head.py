@@ -1,5 +1,6 @@
 """Multi-head attention over any score."""
 
+import dataclasses
 import operator
 from collections.abc import Sequence
 from typing import Any
@@ -252,7 +253,7 @@ class MultiHeadAttention(AttentionLayer):
         tokens += [window, self.num_heads]
         call, folded_mask = self._masked(*tokens)
         keys, values = self.project_keys(call.value, call.key)
-        output, weights = self._attend_heads(call.replace(key=keys, value=values))
+        output, weights = self._attend_heads(dataclasses.replace(call, key=keys, value=values))
         if axes is None:
             return self._results(output, weights, folded_mask, return_attention_scores)
         query_mask = None if query_mask is None else ops.cast(query_mask, "bool")
@@ -279,10 +280,11 @@ class MultiHeadAttention(AttentionLayer):
         Returns:
             keys `(B, G, S, P)` and values `(B, G, S, V)`, G key heads.
         """
-        keys = _heads_first(self.key_dense(value if key is None else key))
+        keys, values = self.key_dense(value if key is None else key), self.value_dense(value)
+        keys, values = _heads_first(keys), _heads_first(values)
         if self.positions is not None:
             keys = self.positions.rotate(keys, start)
-        return keys, _heads_first(self.value_dense(value))
+        return keys, values
 
     def attend_projected(
         self,
@@ -312,13 +314,8 @@ class MultiHeadAttention(AttentionLayer):
         if window is not None and start is not None:
             # By default the engine aligns the last query with the last key.
             window = window.on(Grid.whole(ops.shape(query)[1], ops.shape(keys)[2], offset=start))
-        call = AttentionCall(
-            query=query,
-            value=values,
-            key=keys,
-            mask=masks.all_of(mask, window),
-            bias=bias,
-        )
+        mask = masks.all_of(mask, window)
+        call = AttentionCall(query=query, value=values, key=keys, mask=mask, bias=bias)
         return self._attend_heads(call, start)[0]
 
     def _attend_heads(self, call: AttentionCall, start: Any = None) -> tuple[Tensor, Tensor | None]:
@@ -338,7 +335,7 @@ class MultiHeadAttention(AttentionLayer):
             # By default the engine aligns the last query with the last key.
             grid = Grid.whole(ops.shape(query)[2], ops.shape(keys)[2], offset=start)
             bias = biases.explicit(bias.on(grid, *bias.parameters()))
-        output, weights = self.run(call.replace(query=query, bias=bias), self.score)
+        output, weights = self.run(dataclasses.replace(call, query=query, bias=bias), self.score)
         output = ops.swapaxes(output, 1, 2)  # (B, T, H, V)
         return self.output_dense(output if gate is None else output * gate), weights
 

@@ -1,5 +1,6 @@
 """Attention over any score, and the layers named after their scores."""
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -266,7 +267,7 @@ class NadarayaWatson(NamedAttention):
             # A window of one token is the diagonal.
             mask = masks.all_of(mask, ~masks.window(1))
         value = ops.cast(call.value, self.compute_dtype)
-        return super().run(call.replace(value=value, mask=mask), score)
+        return super().run(dataclasses.replace(call, value=value, mask=mask), score)
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "kernel": kernels.serialize(self.kernel)}

@@ -2,7 +2,7 @@
 
 The T × S matrix of scores is cut into blocks (`tiling`); the forward pass goes over the blocks of a
 row (`passes`) with an online softmax, and the backward pass computes each block again. Blocks that
-the mask hides are skipped (`visible_keys`). Windows have separate passes (`local`).
+the mask hides are skipped. Windows have separate passes (`local`).
 `differentiation` joins both passes into one function with a custom gradient; `run` is the entry.
 
 Source: Rabe, Staats 2021, arXiv:2112.05682; Dao et al. 2022, arXiv:2205.14135 (FlashAttention).

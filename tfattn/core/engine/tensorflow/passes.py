@@ -30,8 +30,7 @@ from tfattn.core.engine.tensorflow.block_dropout import BlockDropout
 from tfattn.core.engine.tensorflow.block_scores import BlockScore
 from tfattn.core.engine.tensorflow.loops import add, loop, size, sums_dtype, wide, zeros
 from tfattn.core.engine.tensorflow.online_softmax import HIDDEN, OnlineSoftmax, log_of_sums
-from tfattn.core.engine.tensorflow.tiling import Tiling
-from tfattn.core.engine.tensorflow.visible_keys import VisibleKeys
+from tfattn.core.engine.tensorflow.tiling import Tiling, VisibleKeys
 from tfattn.core.masks import Mask
 from tfattn.core.tensors import with_heads
 

@@ -1,4 +1,4 @@
-"""The tiling of the B × H matrices of T × S pairs.
+"""The tiling of the B × H matrices of T × S pairs, and the blocks that a mask leaves visible.
 
 A step computes some rows of the batch, or some heads of a single row. Lengths that a block does not
 divide are padded: the passes hide padded keys, and cut padded queries off. Shape letters:
@@ -9,6 +9,7 @@ divide are padded: the passes hide padded keys, and cut padded queries off. Shap
     R  = H/G · t, rows of a block: heads that share a key head are stacked
 """
 
+import functools
 from math import isqrt
 from typing import Any, NamedTuple
 
@@ -17,7 +18,7 @@ import tensorflow as tf
 from tfattn._types import Size
 from tfattn.core import masks
 from tfattn.core.engine import devices, sizes
-from tfattn.core.engine.tensorflow.loops import Block, ceil, same, size
+from tfattn.core.engine.tensorflow.loops import Block, same, size
 from tfattn.core.masks import Mask, ranges
 
 
@@ -87,11 +88,11 @@ class Tiling(NamedTuple):
 
     @property
     def query_blocks(self) -> Size:
-        return ceil(self.queries, self.rows)
+        return -(-self.queries // self.rows)
 
     @property
     def key_blocks(self) -> Size:
-        return ceil(self.keys, self.columns)
+        return -(-self.keys // self.columns)
 
     @property
     def padded(self) -> bool:
@@ -169,7 +170,7 @@ class Tiling(NamedTuple):
     def _split(
         self, x: tf.Tensor, length: Size, block: Size, shape: tuple[Size, ...], copies: bool
     ) -> tf.Tensor:
-        width, blocks = size(x, 2), ceil(length, block)
+        width, blocks = size(x, 2), -(-length // block)
         if not same(blocks * block, length):
             more = blocks * block - length
             if copies:
@@ -180,20 +181,67 @@ class Tiling(NamedTuple):
         return tf.reshape(tf.transpose(x, [1, 0, 2]), [blocks, self.chunk, *shape, width])
 
     def _merge(self, x: tf.Tensor, heads: int, length: Size, block: Size) -> tf.Tensor:
-        width, blocks = size(x, 4), ceil(length, block)
+        width, blocks = size(x, 4), -(-length // block)
         x = tf.reshape(x, [blocks, self.chunk * heads, block * width])
         x = tf.reshape(tf.transpose(x, [1, 0, 2]), [self.chunk * heads, blocks * block, width])
         return x if same(blocks * block, length) else x[:, :length]
 
 
+class VisibleKeys(NamedTuple):
+    """The blocks of keys that a block of queries sees: `at(n)`, for `first` ≤ n < `end`; a block is
+    full where all its pairs are visible.
+    """
+
+    first: Size
+    end: Size
+    full_low: Size  # all queries of the block see the keys full_low ≤ key < full_high
+    full_high: Size
+    columns: Size  # keys in a block
+    order: tf.Tensor | None = None  # the visible blocks, where there are holes between them
+
+    @classmethod
+    def of(cls, mask: Mask | None, tiling: Tiling, m: Size, i: Size) -> "VisibleKeys":
+        """The keys visible to queries i of step m; ints where the mask's bounds are ints."""
+        columns, keys = tiling.columns, tiling.keys
+        if mask is None:
+            return cls(0, tiling.key_blocks, 0, keys, columns)
+        bounds = ranges.Bounds.of(mask, tiling.query_grid(m, i))
+        low, high = ranges.overlap(bounds.hull, (0, keys))
+        full = ranges.overlap(bounds.full, (0, keys))
+        if len(bounds.seen) == 1:
+            return cls(low // columns, -(-high // columns), *full, columns)
+        block = tf.range(tiling.key_blocks)
+        start, end = block * columns, (block + 1) * columns
+        seen = functools.reduce(
+            tf.logical_or, [(start < high) & (end > low) for low, high in bounds.seen]
+        )
+        order = tf.sort(tf.where(seen, block, tiling.key_blocks))
+        return cls(0, tf.reduce_sum(tf.cast(seen, tf.int32)), *full, columns, order)
+
+    def at(self, n: Size) -> Size:
+        """The n-th visible block of keys; without holes, block n of the row."""
+        return n if self.order is None else self.order[n]
+
+    def is_full(self, j: Size) -> bool | tf.Tensor:
+        """Whether block j of keys is full: a bool where this is known, else a bool tensor."""
+        low, high = self.full_low, self.full_high
+        if isinstance(low, int) and isinstance(high, int):
+            if high <= low:
+                return False
+            if isinstance(self.end, int) and isinstance(self.columns, int):
+                if low <= self.first * self.columns and self.end * self.columns <= high:
+                    return True
+        return (j * self.columns >= low) & ((j + 1) * self.columns <= high)
+
+
 def _even(length: Size, block: Size) -> Size:
     """The least size that covers `length` with as many blocks as size `block`; at least 1."""
     if isinstance(length, int):
-        return max(1, ceil(length, max(1, ceil(length, block))))
-    spread = ceil(length, tf.maximum(1, ceil(length, block)))
+        return max(1, -(-length // max(1, -(-length // block))))
+    spread = -(-length // tf.maximum(1, -(-length // block)))
     # In steps of 64, so that the lengths of a corpus make few shapes of blocks: XLA compiles once
     # per shape.
-    return tf.minimum(block, tf.maximum(1, ceil(spread, 64)) * 64)
+    return tf.minimum(block, tf.maximum(1, -(-spread // 64)) * 64)
 
 
 def _divisor(number: Size, most: Size) -> int:
