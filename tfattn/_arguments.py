@@ -1,9 +1,14 @@
 """The arguments of constructors."""
 
+import contextlib
 import functools
 import inspect
-from collections.abc import Callable, Collection
+import math
+from collections.abc import Collection
 from typing import Any
+
+import keras
+from keras import ops
 
 from tfattn import _checks
 
@@ -80,15 +85,47 @@ def constructor_names(cls: type) -> frozenset[str]:
     return frozenset(name for each in constructors for name in inspect.signature(each).parameters)
 
 
-def written(instance: object, name: str, shown: Callable[[Any], str] = repr) -> str:
-    """The code that makes the object: `name`, and the arguments that differ from their defaults."""
-    arguments: list[str] = []
-    parameters = inspect.signature(type(instance)).parameters
-    for place, (argument, parameter) in enumerate(parameters.items()):
-        value = getattr(instance, argument, parameter.default)
-        if parameter.kind in _PASSED_ON or value is parameter.default:
-            continue
-        if type(value) is not type(parameter.default) or value != parameter.default:
-            prefix = f"{argument}=" if place else ""
-            arguments.append(prefix + shown(value))
-    return f"{name}({', '.join(arguments)})"
+class Configurable:
+    """An object whose constructor's arguments are attributes of the same names."""
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments, as JSON types."""
+        return {name: _plain(getattr(self, name)) for name in constructor_arguments(self)}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Any:
+        """The object restored from its config."""
+        return cls(**{k: keras.saving.deserialize_keras_object(v) for k, v in config.items()})
+
+    def __repr__(self) -> str:
+        """The code that makes the object, with the arguments that differ from their defaults."""
+        shown: list[str] = []
+        parameters = inspect.signature(type(self)).parameters
+        for place, (name, parameter) in enumerate(parameters.items()):
+            value, default = getattr(self, name, parameter.default), parameter.default
+            if parameter.kind in _PASSED_ON or value is default:
+                continue
+            if type(value) is not type(default) or value != default:
+                shown.append(f"{name}={_shown(value)}" if place else _shown(value))
+        name = keras.saving.get_registered_name(type(self)).rpartition(">")[2]
+        return f"{name}({', '.join(shown)})"
+
+
+def _plain(value: Any) -> Any:
+    """Arrays of floats as Keras saves them, with their dtype; other arrays and tuples as lists."""
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    if hasattr(value, "shape"):  # variables too
+        array = ops.convert_to_numpy(value)
+        value = array if "float" in array.dtype.name else array.tolist()
+    return keras.saving.serialize_keras_object(value)
+
+
+def _shown(value: Any) -> str:
+    """Dtype and shape of an array with many numbers, or none yet."""
+    if not hasattr(value, "shape"):
+        return repr(value)
+    if None not in value.shape and math.prod(value.shape) <= 12:
+        with contextlib.suppress(Exception):  # of each backend its own, for a tensor of a graph
+            return repr(ops.convert_to_numpy(value).tolist())
+    return f"<{keras.backend.standardize_dtype(value.dtype)}, {tuple(value.shape)}>"
