@@ -72,8 +72,8 @@ def test_command_interrupted_is_status_130(program, command, monkeypatch, capsys
         signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr("tfattn.translator.scoring.score", stop)
-    monkeypatch.setattr(_program, "_stop", lambda *_: pytest.fail("ended without cleaning up"))
-    before = signal.signal(signal.SIGINT, _program._stop)  # as the imports of a program leave it
+    monkeypatch.setattr(_program, "stop", lambda *_: pytest.fail("ended without cleaning up"))
+    before = signal.signal(signal.SIGINT, _program.stop)  # as the imports of a program leave it
     try:
         assert program([command]) == 130
     finally:
@@ -119,11 +119,11 @@ def test_command_whose_interrupt_is_lost_is_status_130_soon(
     lose, program, command, monkeypatch, capsys
 ):
     monkeypatch.setattr("tfattn.translator.scoring.score", work_on(lose))
-    monkeypatch.setattr(_program, "_AGAIN", 0.02)
-    before, hook = signal.signal(signal.SIGINT, _program._stop), sys.unraisablehook
+    monkeypatch.setattr("tfattn.translator.__main__._AGAIN", 0.02)
+    before, hook = signal.signal(signal.SIGINT, _program.stop), sys.unraisablehook
     try:
         assert program([command]) == 130
-        assert (signal.getsignal(signal.SIGINT), sys.unraisablehook) == (_program._stop, hook)
+        assert (signal.getsignal(signal.SIGINT), sys.unraisablehook) == (_program.stop, hook)
     finally:
         signal.signal(signal.SIGINT, before)
     assert "ignored" not in capsys.readouterr().err

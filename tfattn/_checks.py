@@ -92,22 +92,6 @@ def array(who: str, argument: str, value: Any, letters: str, booleans: bool = Fa
         fail(who, argument, expected, f"{dtype}, of shape {value.shape}")
 
 
-# What NumPy raises for symbolic tensors of a backend; an error of a device is another one, except
-# on PyTorch, where a tensor on another device than the CPU raises a TypeError too.
-SYMBOLIC: Mapping[str, tuple[type[Exception], ...]] = {
-    "tensorflow": (NotImplementedError, TypeError),
-    "jax": (TypeError,),
-    "torch": (RuntimeError, TypeError),
-}
-
-
-def whole(who: str, argument: str, numbers: Any) -> None:
-    """A NumPy array of ids: integers, or floats without a fraction."""
-    wrong = numbers[(numbers != numbers.round()) | (abs(numbers) == math.inf)]  # NaN too
-    if wrong.size:
-        fail(who, argument, "hold integers", wrong[0].item())
-
-
 def _entries(who: str, argument: str, value: Any, expected: str) -> list[Any]:
     """The entries of an iterable, other than the characters of a string."""
     if isinstance(value, str | bytes) or not isinstance(value, Iterable):

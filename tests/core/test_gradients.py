@@ -12,8 +12,8 @@ import tensorflow as tf
 import tfattn
 from tests.helpers.tensors import numpy
 from tfattn import masks
-from tfattn._gradients import custom_gradient
 from tfattn._shared import LogitFactors
+from tfattn.core.gradients import custom_gradient
 from tfattn.training import streamed
 
 pytestmark = pytest.mark.tensorflow
@@ -131,7 +131,7 @@ def test_custom_gradient_is_made_in_one_module():
     room = pathlib.Path(tfattn.__file__).parent
     plain = re.compile(r"\b(tf|ops)\.custom_gradient\(|@(tf|ops)\.custom_gradient")
     makers = [p.name for p in room.rglob("*.py") if plain.search(p.read_text("utf-8"))]
-    assert makers == ["_gradients.py"]
+    assert makers == ["gradients.py"]
 
 
 def test_custom_gradient_with_other_registry_stays_registered(monkeypatch):

@@ -27,7 +27,7 @@ from tests.helpers.searches import (
 )
 from tests.helpers.tensors import as_tensor, numpy, tf
 from tfattn import decoding, rules
-from tfattn.decoding.configurable import Form
+from tfattn.decoding.form import Form
 
 pytestmark = pytest.mark.usefixtures("dense_path")
 
@@ -268,7 +268,7 @@ def test_custom_rule_has_a_state_that_follows_the_beams():
 
 
 def test_rule_has_a_short_repr():
-    assert repr(rules.RepetitionPenalty(1.1)) == "RepetitionPenalty(penalty=1.1)"
+    assert repr(rules.RepetitionPenalty(1.1)) == "RepetitionPenalty(1.1)"
     assert len(repr(rules.TargetPrefix([[3] * 9] * 999))) < 300
 
 

@@ -42,7 +42,7 @@ def test_rule_without_a_constructor_has_a_config():
 
     assert Plain().get_config() == {}
     search = decoding.GreedySearch(rules=[Plain()])
-    assert repr(search) == "GreedySearch(rules=(Plain(),), jit_compile=False)"
+    assert repr(search) == "GreedySearch((Plain(),))"
 
 
 @pytest.mark.slow

@@ -125,7 +125,7 @@ RUN = {
     cut_off: r"model\.keras cannot be loaded as a model",
     of_a_later_zip: r"model\.keras cannot be loaded as a model",
     no_translator: r"model\.keras: `model` must have `encode` and `step`",
-    other_words: "the vocabularies in .* are not the vocabularies of its model",
+    other_words: "the vocabularies in .* are not those of its model",
     words_of_another_size: r"model\.keras: `target_vocabulary` must have 6 entries, as in",
     no_vocabulary: r"`path` must name an existing file.*source\.vocabulary",
 }

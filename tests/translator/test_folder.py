@@ -56,7 +56,7 @@ def test_folder_vocabularies_other_than_recorded_are_refused(folder):
         data.Vocabulary(["b", "c"], tokenizer=data.Characters()),
     ):
         other.save(folder.vocabulary_files[1])
-        with pytest.raises(ValueError, match="are not the vocabularies of its model"):
+        with pytest.raises(ValueError, match="are not those of its model"):
             folder.load_vocabularies()
     folder.record.unlink()
     assert folder.load_vocabularies()[1].words == other.words
@@ -76,7 +76,7 @@ def test_folder_subwords_of_other_scores_are_refused(tmp_path):
     content.pieces[-1].score -= 3.0
     folder.vocabulary_files[1].write_bytes(content.SerializeToString())
     assert data.load_vocabulary(folder.vocabulary_files[1]).words == words.words
-    with pytest.raises(ValueError, match="are not the vocabularies of its model"):
+    with pytest.raises(ValueError, match="are not those of its model"):
         folder.load_vocabularies()
 
 

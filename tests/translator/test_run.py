@@ -302,7 +302,7 @@ def test_run_resumed_keeps_its_vocabularies(run_of, tmp_path, monkeypatch):
     found, wanted = resumed_run(run_of, PAIRS[:9], options, begun, monkeypatch), begun.vocabularies
     assert [each.words for each in found.vocabularies] == [each.words for each in wanted]
     data.Vocabulary(["other"]).save(begun.folder.vocabulary_files[1])
-    with pytest.raises(ValueError, match="are not the vocabularies of its model"):
+    with pytest.raises(ValueError, match="are not those of its model"):
         resumed_run(run_of, PAIRS, options, begun, monkeypatch)
 
 

@@ -68,7 +68,7 @@ def test_search_published_first_token_begins_every_translation(tmp_path, own):
     for chosen in ({}, {"beam": 1}, {"beam": 3}, {"sample": True, "temperature": 1.0, "seed": 0}):
         options = types.SimpleNamespace(**{"beam": None, "length_penalty": None, **chosen})
         found = translating.search(options, translating.published_search(options, [tmp_path]))
-        assert repr(found.rules) == "(TargetPrefix(tokens=[9], scored=False),)"
+        assert repr(found.rules) == "(TargetPrefix([9], scored=False),)"
         assert getattr(found, "early_stopping", False) == (own == PUBLISHED and found.width > 1)
 
 

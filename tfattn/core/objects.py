@@ -5,7 +5,6 @@ gradients in any graph. So masks, biases and calls are split, like JAX's pytrees
 among their attributes and a structure without tensors, which can be hashed and compared.
 """
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
@@ -13,10 +12,9 @@ import keras
 from keras import ops
 
 from tfattn import _checks
-from tfattn._arguments import constructor_arguments, written
+from tfattn._arguments import Configurable
 from tfattn._types import Tensor
 from tfattn.core.scores import facts_of
-from tfattn.core.tensors import known_values
 
 
 class Splittable:
@@ -95,7 +93,7 @@ def is_shareable(structure: Structure) -> bool:
     return not isinstance(structure.value, Splittable) and facts_of(structure.value).is_pure
 
 
-class GridFunction(Splittable):
+class GridFunction(Configurable, Splittable):
     """The base of masks and biases, which are evaluated on a `Grid`: checked, saved and split."""
 
     _hooks: tuple[str, ...] = ()  # attributes that describe the `on` of their class
@@ -119,41 +117,8 @@ class GridFunction(Splittable):
                 expected = f"hold no symbolic tensor inside of an object: {own}, or `dense(T, S)`"
                 _checks.fail(who, argument, expected, value)
 
-    def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments as JSON types, from attributes of the same names."""
-        return {name: _plain(getattr(self, name)) for name in constructor_arguments(self)}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "GridFunction":
-        """The object restored from its config."""
-        return cls(**{k: keras.saving.deserialize_keras_object(v) for k, v in config.items()})
-
-    def __repr__(self) -> str:
-        name = keras.saving.get_registered_name(type(self)).rpartition(">")[2]
-        return written(self, name, _shown)
-
     # NumPy would otherwise apply `&` or `+` element by element to an object array.
     __array_ufunc__ = None
-
-
-def _plain(value: Any) -> Any:
-    """An array as nested lists, and an object inside as its config."""
-    if isinstance(value, GridFunction):
-        return keras.saving.serialize_keras_object(value)
-    if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
-    return ops.convert_to_numpy(value).tolist() if hasattr(value, "shape") else value
-
-
-def _shown(value: Any) -> str:
-    """Dtype and shape of an array with many numbers, or none yet."""
-    if not hasattr(value, "shape"):
-        return repr(value)
-    is_short = None not in value.shape and math.prod(value.shape) <= 12
-    numbers = known_values(value) if is_short else None
-    if numbers is None:
-        return f"<{keras.backend.standardize_dtype(value.dtype)}, {tuple(value.shape)}>"
-    return repr(numbers.tolist())
 
 
 Class = TypeVar("Class", bound=type[GridFunction])

@@ -145,13 +145,22 @@ def _extremes(value: Tensor) -> list[Any]:
     return [] if numbers is None or not numbers.size else [numbers.min(), numbers.max()]
 
 
+# What NumPy raises for symbolic tensors of a backend; an error of a device is another one, except
+# on PyTorch, where a tensor on another device than the CPU raises a TypeError too.
+_SYMBOLIC: dict[str, tuple[type[Exception], ...]] = {
+    "tensorflow": (NotImplementedError, TypeError),
+    "jax": (TypeError,),
+    "torch": (RuntimeError, TypeError),
+}
+
+
 def known_values(value: Any) -> np.ndarray | None:
     """The values of a tensor; None in a graph, and on PyTorch on another device."""
     if isinstance(value, keras.KerasTensor):
         return None
     try:
         return np.asarray(value)
-    except _checks.SYMBOLIC[keras.backend.backend()]:
+    except _SYMBOLIC[keras.backend.backend()]:
         return None
 
 

@@ -15,7 +15,7 @@ from tfattn import _checks
 from tfattn._shared import Past
 from tfattn._types import Size, Step, Tensor
 from tfattn.decoding.best import log_probabilities
-from tfattn.decoding.configurable import Form
+from tfattn.decoding.form import Form
 from tfattn.decoding.rows import loop_over_open_rows, resized_pasts, with_written_positions
 
 

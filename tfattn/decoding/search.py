@@ -14,14 +14,14 @@ from tfattn import _checks
 from tfattn._types import Step, Tensor
 from tfattn.decoding.best import best_token
 from tfattn.decoding.compiling import compiled
-from tfattn.decoding.configurable import Configurable, Form
+from tfattn.decoding.form import Compilable, Form
 from tfattn.decoding.loop import Progress, SearchState, advance, paths_of_pasts
 from tfattn.decoding.rules.base import Rule
 
 Lengths = int | Sequence[int] | np.ndarray  # one for all rows, or one for each
 
 
-class Search(Configurable):
+class Search(Compilable):
     """A search: an object with options, called with a step. A subclass defines `choose`.
 
     The loop is compiled once for a step function, the options that are not numbers, and the shapes

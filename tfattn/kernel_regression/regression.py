@@ -1,6 +1,7 @@
 """Kernel regression in NumPy: from x and y in any units to predictions in the same units."""
 
 import copy
+import inspect
 import numbers
 import time
 from collections.abc import Callable, Sequence
@@ -9,7 +10,6 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from tfattn import _checks
-from tfattn._arguments import constructor_arguments
 from tfattn._types import ArrayLike
 from tfattn.kernel_regression import arrays, kernels
 from tfattn.kernel_regression.points import Metric, Places, Points, arranged
@@ -142,7 +142,7 @@ class KernelRegression:
         self.search_errors: list[float] = []
 
     def __repr__(self) -> str:
-        plain, names = vars(KernelRegression()), constructor_arguments(self)
+        plain, names = vars(KernelRegression()), inspect.signature(KernelRegression).parameters
         given = [
             f"{n}={getattr(self, n)!r}" for n in names if repr(getattr(self, n)) != repr(plain[n])
         ]

@@ -11,11 +11,12 @@ import keras
 import numpy as np
 
 from tfattn import _checks
-from tfattn._arguments import constructor_arguments, constructor_names, refuse_other_names
+from tfattn._arguments import constructor_arguments
 from tfattn._types import Shape
 from tfattn.core.objects import GridFunction
 from tfattn.core.tensors import computing_for, given_tensor, only_shapes_are_computed
 from tfattn.layers.configs import Configured, copy_of, other_holders
+from tfattn.layers.names import constructor_names, refuse_other_names
 from tfattn.layers.tokens import whole_ids
 
 _NUMBER = "number_of_weights"  # an entry of a weights file, beside the variables

@@ -20,9 +20,11 @@ def whole_ids(who: str, argument: str, ids: Any) -> Any:
     is_float = not isinstance(ids, keras.KerasTensor) and "float" in str(getattr(ids, "dtype", ""))
     if not is_float:
         return ids
-    numbers = known_values(ids)
+    numbers: Any = known_values(ids)
     if numbers is not None:
-        _checks.whole(who, argument, numbers)
+        wrong = numbers[(numbers != numbers.round()) | np.isinf(numbers)]  # NaN too
+        if wrong.size:
+            _checks.fail(who, argument, "hold integers", wrong[0].item())
     else:
         ids = ops.where(ids == ops.round(ids), ids, -1)
     return ops.cast(ids, "int32")

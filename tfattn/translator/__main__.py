@@ -1,15 +1,18 @@
 """The commands of `python -m tfattn.translator` and their exit status."""
 
 import argparse
+import contextlib
 import os
 import re
+import signal
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import keras
 
-from tfattn._program import INTERRUPTED, interruptible, write_utf8
+from tfattn import _program
 from tfattn.translator import converting, lines, report, scoring
 from tfattn.translator.arguments import WrongName, check_paths, parse
 from tfattn.translator.folder import Folder
@@ -18,6 +21,52 @@ from tfattn.translator.run import Run, keep_freed_memory
 FAILED = 1
 INVALID = 2  # as argparse exits for invalid arguments
 NO_MEMORY = re.compile("RESOURCE_EXHAUSTED|ResourceExhausted|out of memory|allocate memory")
+_ALARM = [signal.SIGALRM] if hasattr(signal, "SIGALRM") else []  # which Windows lacks
+_AGAIN = 2.0  # seconds
+
+
+@contextlib.contextmanager
+def _interruptible() -> Iterator[None]:
+    """Ctrl-C in this block of a program raises `KeyboardInterrupt` at once, and again every two
+    seconds until the block ends: Python drops an exception that is raised in a finalizer or in a
+    callback of the garbage collection, and libraries catch others or raise their own instead.
+    """
+    if signal.getsignal(signal.SIGINT) is not _program.stop:
+        yield  # another program, or one that ignores it
+        return
+    pressed, hook = [], sys.unraisablehook
+
+    def interrupt(*_: object) -> None:
+        pressed.append(True)
+        if _ALARM:
+            signal.setitimer(signal.ITIMER_REAL, _AGAIN)
+        raise KeyboardInterrupt
+
+    def show(dropped: Any) -> None:
+        if not issubclass(dropped.exc_type, KeyboardInterrupt):
+            hook(dropped)
+
+    sys.unraisablehook = show
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, *_ALARM)}
+    try:
+        yield
+    finally:
+        if _ALARM:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        sys.unraisablehook = hook
+        if pressed:
+            raise KeyboardInterrupt
+
+
+def _write_utf8() -> None:
+    """Writes standard output in UTF-8, whatever the locale, if it is a file or a pipe; a terminal
+    shows "?" for characters that its encoding lacks.
+    """
+    if hasattr(sys.stdout, "reconfigure"):  # not in a notebook
+        encoding = None if sys.stdout.isatty() else "utf-8"
+        sys.stdout.reconfigure(encoding=encoding, errors="replace")
 
 
 def _train(options: argparse.Namespace) -> None:
@@ -41,9 +90,9 @@ def _run(options: argparse.Namespace) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command and returns its exit status; `arguments` defaults to `sys.argv[1:]`."""
     options, status = parse(arguments), FAILED
-    write_utf8()
+    _write_utf8()
     try:
-        with interruptible(), warnings.catch_warnings():
+        with _interruptible(), warnings.catch_warnings():
             # Of unknown words, which `translate` and `score --pairs` note once.
             warnings.filterwarnings("ignore", r"\w+: `\w+` lacks words")
             check_paths(options)
@@ -52,7 +101,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     except KeyboardInterrupt:
         print(f"\nInterrupted.{_hint(options)}", file=sys.stderr)
-        return INTERRUPTED
+        return _program.INTERRUPTED
     except BrokenPipeError:  # the reader closed the pipe
         pass
     except Exception as error:

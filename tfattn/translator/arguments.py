@@ -65,10 +65,6 @@ examples:
     %(prog)s --parts test_2016 --out out/seed2 --compare out/seed1
   how likely given translations are, such as those of another program:
     %(prog)s --pairs pairs.tsv --out out/en-de
-  several runs as one:
-    %(prog)s --beam 5 --parts test_2016 --ensemble out/seed1 out/seed2
-  translations into Chinese, without spaces between words:
-    %(prog)s --tokenize zh --out out/en-zh
 """
 
 TRANSLATE = """
@@ -137,7 +133,6 @@ _FOLDER: dict[str, Any] = {"type": Path, "metavar": "DIR"}
 _FOLDERS: dict[str, Any] = {**_FOLDER, "nargs": "+"}
 _FILE: dict[str, Any] = {"type": Path, "metavar": "FILE"}
 _LANGUAGES: dict[str, Any] = {"nargs": 2, "metavar": ("SOURCE", "TARGET")}
-_PARTS: dict[str, Any] = {"nargs": "+", "metavar": "PART"}
 
 _RUN = "*/model.keras"
 _OUT = Option("folder of the run (default: %(default)s)", _FOLDER, DEFAULT_OUT, reads=_RUN)
@@ -292,7 +287,7 @@ _SCORE = {
         "--parts": Option(
             "files to score, such as test_2016 for test_2016.en and test_2016.de; for a model of "
             "the grammar only val, its held-out sentences (default: val)",
-            _PARTS,
+            {"nargs": "+", "metavar": "PART"},
             ["val"],
         ),
         "--sentences": Option(

@@ -77,9 +77,7 @@ class Folder:
         """Both vocabularies, which must be those in the record, if it has them."""
         source, target = map(data.load_vocabulary, self.vocabulary_files)
         if self.read_record().get("model") not in (None, self.vocabulary_fingerprints()):
-            raise ValueError(
-                f"the vocabularies in {self.path} are not the vocabularies of its model"
-            )
+            raise ValueError(f"the vocabularies in {self.path} are not those of its model")
         return source, target
 
     def save_model(self, model: keras.Model) -> None:

@@ -40,7 +40,8 @@ def search(
     if options.beam in (None, 1):
         return decoding.GreedySearch(rules=used)
     num_results = getattr(options, "n_best", None) or 1
-    return decoding.BeamSearch(options.beam, length_penalty(options), num_results, rules=used)
+    penalty = 1.0 if options.length_penalty is None else options.length_penalty
+    return decoding.BeamSearch(options.beam, penalty, num_results, rules=used)
 
 
 def published_search(options: argparse.Namespace, paths: Sequence[Path]) -> dict[str, Any]:
@@ -53,10 +54,6 @@ def published_search(options: argparse.Namespace, paths: Sequence[Path]) -> dict
         return {name: first[name] for name in ("first_token",) if name in first}
     given = {"num_beams": options.beam, "length_penalty": options.length_penalty}
     return {**first, **{name: value for name, value in given.items() if value is not None}}
-
-
-def length_penalty(options: argparse.Namespace) -> float:
-    return 1.0 if options.length_penalty is None else options.length_penalty
 
 
 def translate(

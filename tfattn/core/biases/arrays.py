@@ -59,20 +59,16 @@ class explicit(Bias):
     def _state(self) -> dict[str, Any]:
         return {"bias": self.parameters()[0]}
 
-    def get_config(self) -> dict[str, Any]:
-        array = ops.convert_to_numpy(self.bias)
-        return {"bias": keras.saving.serialize_keras_object(array)}
-
 
 @registered
 class _Sum(Bias):
     """The sum of two biases, with the parameters of the left, then of the right bias."""
 
-    def __init__(self, left: Bias, right: Bias, num_left: int | None = None):
+    def __init__(self, left: Bias, right: Bias):
         self.left = left
         self.right = right
         # Counted once: `on` runs inside gradients, where no variable may be read.
-        self.num_left = len(left.parameters()) if num_left is None else num_left
+        self.num_left = len(left.parameters())
         self.differs_by_head = left.differs_by_head or right.differs_by_head
         self.splits_by_head = all(x.splits_by_head or not x.differs_by_head for x in (left, right))
         self.is_of_distance = left.is_of_distance and right.is_of_distance
@@ -111,10 +107,6 @@ class _Sum(Bias):
         ]
         of_both = [ops.cast(side, dtype) for side in (of_left, of_right)]
         return ops.concatenate(both, axis=-1), ops.concatenate(of_both, axis=-1)
-
-    def get_config(self) -> dict[str, Any]:
-        serialize = keras.saving.serialize_keras_object
-        return {"left": serialize(self.left), "right": serialize(self.right)}
 
 
 def _as_bias(bias: Any) -> Bias:

@@ -3,7 +3,6 @@
 import functools
 from typing import Any
 
-import keras
 import numpy as np
 from keras import ops
 
@@ -171,10 +170,6 @@ class relative(Bias):
 
     def _state(self) -> dict[str, Any]:
         return {**vars(self), "table": self.parameters()[0]}
-
-    def get_config(self) -> dict[str, Any]:
-        array = ops.convert_to_numpy(self.table)
-        return {**super().get_config(), "table": keras.saving.serialize_keras_object(array)}
 
 
 def check_buckets(

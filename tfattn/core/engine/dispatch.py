@@ -10,10 +10,11 @@ from typing import Any
 import keras
 from keras import ops
 
-from tfattn import _checks, _gradients
+from tfattn import _checks
 from tfattn._types import Size, Tensor
 from tfattn.core.call import AttentionCall
 from tfattn.core.engine import STREAMING_BACKENDS, dense, devices, fused, scan, sizes
+from tfattn.core.gradients import has_tangents_in_graph
 from tfattn.core.scores import facts_of
 from tfattn.core.tensors import shape_of
 
@@ -89,7 +90,7 @@ def _is_exported() -> bool:
 def _has_tangents_in_graph(call: AttentionCall) -> bool:
     learned = () if call.bias is None else call.bias.parameters()
     operands = (call.query, call.value, call.key)
-    return _gradients.has_tangents_in_graph((*operands, *call.parameters, *learned))
+    return has_tangents_in_graph((*operands, *call.parameters, *learned))
 
 
 def _pays(call: AttentionCall) -> bool | Tensor:

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from tfattn._types import Tensor
-from tfattn.decoding.configurable import Configurable
+from tfattn.decoding.form import Compilable
 
 
-class Rule(Configurable):
+class Rule(Compilable):
     """A rule of decoding: it changes the scores of the next token, at every step of a search.
 
     A subclass defines `adjust`. Attributes named in `tensors` are numbers or NumPy arrays: the

@@ -9,12 +9,24 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn._types import Tensor
-from tfattn.decoding.configurable import NO_TOKEN
 from tfattn.decoding.rules.base import Rule
+
+NO_TOKEN = -1  # fills a table of ids
+
+
+class _TableRule(Rule):
+    """A rule with ids, `(P,)`, or a table of them, `(N, P)`."""
+
+    tensors = ("tokens",)
+    tokens: Any
+
+    def get_config(self) -> dict[str, Any]:
+        rows = [row[row != NO_TOKEN].tolist() for row in np.atleast_2d(self.tokens)]
+        return {**super().get_config(), "tokens": rows if self.tokens.ndim > 1 else rows[0]}
 
 
 @keras.saving.register_keras_serializable("tfattn")
-class ForbiddenTokens(Rule):
+class ForbiddenTokens(_TableRule):
     """Forbids tokens, and sequences of tokens.
 
     The last token of a sequence is forbidden directly after all its other tokens. The begin token
@@ -32,7 +44,6 @@ class ForbiddenTokens(Rule):
         [[3 3 3 3 3]]
     """
 
-    tensors = ("tokens",)
     lowers_only = True
 
     def __init__(self, tokens: Sequence[int | Sequence[int]]):
@@ -163,7 +174,7 @@ class RepetitionPenalty(Rule):
 
 
 @keras.saving.register_keras_serializable("tfattn")
-class TargetPrefix(Rule):
+class TargetPrefix(_TableRule):
     """The result begins with given tokens: all others are forbidden at these positions.
 
     Args:
@@ -181,8 +192,6 @@ class TargetPrefix(Rule):
         [[5 4 5 6 7]
          [7 8 0 0 0]]
     """
-
-    tensors = ("tokens",)
 
     def __init__(self, tokens: Sequence[int] | Sequence[Sequence[int]], scored: bool = True):
         who = "TargetPrefix"

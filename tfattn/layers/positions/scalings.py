@@ -11,13 +11,12 @@ A new scaling is a class with one method, `frequencies`.
 """
 
 import math
-from typing import Any
 
 import keras
 import numpy as np
 
 from tfattn import _checks
-from tfattn._arguments import constructor_arguments, written
+from tfattn._arguments import Configurable
 
 __all__ = ["Scaling", "linear", "llama3"]
 
@@ -27,7 +26,7 @@ def unscaled_frequencies(base: float, width: int) -> np.ndarray:
     return base ** (-2.0 * np.arange(width // 2) / width)
 
 
-class Scaling:
+class Scaling(Configurable):
     """Base of all scalings: the frequency of each pair of features.
 
     A subclass defines `frequencies`, and keeps its constructor's arguments as attributes of their
@@ -44,18 +43,6 @@ class Scaling:
             `(width/2,)`.
         """
         raise NotImplementedError
-
-    def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments, as JSON types."""
-        return {name: getattr(self, name) for name in constructor_arguments(self)}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "Scaling":
-        """A scaling from its config."""
-        return cls(**config)
-
-    def __repr__(self) -> str:
-        return written(self, keras.saving.get_registered_name(type(self)).rpartition(">")[2])
 
 
 @keras.saving.register_keras_serializable("tfattn", "scalings.linear")

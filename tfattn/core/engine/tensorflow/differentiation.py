@@ -8,7 +8,6 @@ from typing import Any
 import tensorflow as tf
 
 from tfattn import _checks
-from tfattn._gradients import custom_gradient, has_tangents
 from tfattn.core import biases, objects
 from tfattn.core import scores as score_functions
 from tfattn.core.call import AttentionCall
@@ -22,6 +21,7 @@ from tfattn.core.engine.tensorflow.loops import Block, in_xla_context
 from tfattn.core.engine.tensorflow.online_softmax import HIDDEN
 from tfattn.core.engine.tensorflow.passes import BlockwisePasses
 from tfattn.core.engine.tensorflow.tiling import Tiling
+from tfattn.core.gradients import custom_gradient, has_tangents
 from tfattn.core.scores import facts_of
 
 # From structure and shapes of a call to its traced functions, the oldest first.

@@ -1,22 +1,16 @@
-"""Objects with options: their configs, and their part in a compiled search."""
+"""Objects with options in a compiled search."""
 
 from collections.abc import Hashable
 from typing import Any, NamedTuple
 
-import keras
-import numpy as np
 from keras import ops
 
-from tfattn._arguments import constructor_arguments
+from tfattn._arguments import Configurable
 from tfattn._types import Tensor
 
-NO_TOKEN = -1  # fills a table of ids
 
-
-class Configurable:
-    """An object with options, such as a search or a rule, that a compiled loop reads: see `Rule`
-    for its attributes.
-    """
+class Compilable(Configurable):
+    """A search or a rule, which a compiled loop reads: see `Rule` for its attributes."""
 
     tensors: tuple[str, ...] = ()
     not_compiled: tuple[str, ...] = ()  # names of attributes that the loop never reads
@@ -30,23 +24,6 @@ class Configurable:
             if value is not None
         }
 
-    def get_config(self) -> dict[str, Any]:
-        names = constructor_arguments(self)
-        config = {name: _without_arrays(getattr(self, name)) for name in names}
-        return keras.saving.serialize_keras_object(config)
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "Configurable":
-        return cls(**keras.saving.deserialize_keras_object(config))
-
-    def __repr__(self) -> str:
-        values = ((name, getattr(self, name)) for name in constructor_arguments(self))
-        shown = ", ".join(
-            f"{name}={np.array2string(x, separator=', ') if isinstance(x, np.ndarray) else repr(x)}"
-            for name, x in values
-        )
-        return f"{type(self).__name__}({' '.join(shown.split())})"
-
 
 _DTYPES = {float: "float32", int: "int32"}  # for Python's numbers
 
@@ -59,7 +36,7 @@ class Form(NamedTuple):
     types: tuple[Any, ...]  # types of `others`, since 1 equals True and 1.0
 
     @classmethod
-    def of(cls, given: Configurable) -> "Form":
+    def of(cls, given: Compilable) -> "Form":
         others = {
             name: value
             for name, value in sorted(vars(given).items())
@@ -77,13 +54,3 @@ class Form(NamedTuple):
 def _types_in(values: tuple[Any, ...]) -> tuple[Any, ...]:
     """The type of each value, or the types within a tuple."""
     return tuple([type(v) if type(v) is not tuple else _types_in(v) for v in values])
-
-
-def _without_arrays(value: Any) -> Any:
-    """Arrays and tuples as lists, without `NO_TOKEN`."""
-    if isinstance(value, np.ndarray) and value.ndim > 1:
-        return [_without_arrays(row) for row in value]
-    if isinstance(value, np.ndarray | np.generic):
-        numbers: Any = value
-        return (numbers[numbers != NO_TOKEN] if value.ndim else numbers).tolist()
-    return list(value) if isinstance(value, tuple) else value
