@@ -48,7 +48,7 @@ BUDGET = {
     "decoding": 2690,
     "training": 1205,
     "data": 2075,
-    "plot": 1075,
+    "plot": 1070,
     "interpret": 550,
     "convert": 1970,
     "translator": 1665,
