@@ -50,7 +50,7 @@ BUDGET = {
     "data": 2075,
     "plot": 1070,
     "interpret": 550,
-    "convert": 1970,
+    "convert": 1965,
     "translator": 1665,
     "examples": 100,
 }
