@@ -48,9 +48,9 @@ BUDGET = {
     "decoding": 2665,
     "training": 1205,
     "data": 2075,
-    "plot": 1075,
+    "plot": 1070,
     "interpret": 550,
-    "convert": 1970,
+    "convert": 1965,
     "translator": 1703,
     "examples": 97,
 }

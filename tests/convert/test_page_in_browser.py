@@ -172,7 +172,7 @@ def candidates(page):
 
 
 def choose(page, name, label):
-    group = page.locator(f"fieldset[data-name={name}]")
+    group = page.locator(f"#choose-{name}")
     group.locator("label", has=page.get_by_text(label, exact=True)).click()
 
 
@@ -250,7 +250,7 @@ def test_page_shows_the_weights_of_the_model(opened, model):
     choose(page, "view", "in the decoder")
     page.locator("#queries .word").first.click()  # later tokens are hidden from it
     assert page.locator("#numbers tbody tr.hidden").count() == 2
-    assert page.locator("#keysOfView .number").all_text_contents() == ["100%", "", ""]
+    assert page.locator("#keys .number").all_text_contents() == ["100%", "", ""]
 
 
 def test_page_shows_the_numbers_of_a_query(opened):
@@ -259,7 +259,7 @@ def test_page_shows_the_numbers_of_a_query(opened):
     choose(page, "head", "2")
     page.locator("#queries .word").nth(1).click()
     weights = page.evaluate("attentionOf('encoder', 1).weights[1][2]")
-    shown = page.locator("#keysOfView .number").all_text_contents()
+    shown = page.locator("#keys .number").all_text_contents()
     assert shown == page.evaluate("all => all.map((w) => w < 0.0005 ? '' : percent(w))", weights)
     assert page.locator("#lines path").count() == sum(weight >= 0.005 for weight in weights)
     page.locator("#place").fill("3")

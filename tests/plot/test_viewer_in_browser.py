@@ -128,7 +128,7 @@ def test_viewer_shows_the_weights_of_a_word_of_any_head_layer_and_view(opened):
         ("Decoder", TARGET, READ),
         ("Encoder–decoder", TARGET, SOURCE),
     ):
-        choose(page, "attention", name)
+        choose(page, "view", name)
         assert sentence["queries"].all_text_contents() == queries
         assert sentence["keys"].all_text_contents() == keys
     assert "the decoder's input" not in page.locator("#keys-name").inner_text()
@@ -149,7 +149,7 @@ def test_viewer_is_used_by_the_keyboard_alone(opened):
             assert layer.evaluate("it => getComputedStyle(it).outlineStyle") == "solid"
             page.keyboard.press("ArrowRight")
         outlines.append(page.evaluate("getComputedStyle(document.activeElement).outlineStyle"))
-    assert reached == ["choose-attention", "choose-layer", "choose-head", "queries", "keys"]
+    assert reached == ["choose-view", "choose-layer", "choose-head", "queries", "keys"]
     assert outlines[3:] == ["solid", "solid"]
     page.keyboard.press("Shift+Tab")
     assert question.inner_text() == "“le” attends to"
@@ -242,7 +242,7 @@ def test_viewer_of_learned_queries_has_numbers(opened):
     pool[0, 1, 2] = 0.7
     page = opened(plot.viewer({"self": np.full((1, S, S), 1 / S), "pooling": pool}, SOURCE))
     assert page.locator("#queries-name").inner_text() == "Queries: the sentence"
-    choose(page, "attention", "Pooling")
+    choose(page, "view", "Pooling")
     assert page.locator("#queries .text").all_text_contents() == ["0", "1"]
     assert page.locator("#queries-name").inner_text() == "Queries: learned"
     assert page.locator("#keys-name").inner_text() == "Keys: the sentence"
@@ -252,12 +252,12 @@ def test_viewer_of_learned_queries_has_numbers(opened):
 
 def test_viewer_in_chinese_has_no_english_label(opened):
     page = opened(plot.viewer(known(), SOURCE, TARGET, READ, language="zh"))
-    assert page.evaluate("document.documentElement.lang") == "zh-CN"
+    assert page.evaluate("document.documentElement.lang") == "zh-Hans"
     assert page.get_by_role("radio", name="编码器-解码器").is_checked()
     word(page, "queries", "chat").hover()
     assert page.locator("#question").inner_text() == "“chat”所注意的词"
     assert page.locator("#spoken").text_content() == "“chat”注意 cat 75%、does 8.3%、not 8.3%"
-    choose(page, "attention", "解码器")
+    choose(page, "view", "解码器")
     own = {*SOURCE, *TARGET, *READ, "Attention weights by word", "Esc"}
     english = page.evaluate("""() => [
       ...document.querySelectorAll("[aria-label]")].map((it) => it.ariaLabel

@@ -17,7 +17,8 @@ Figure = Any
 Axes = Any
 Axis = Any
 
-SMALL, MEDIUM = 8, 10  # points: words along an axis; axis names and titles
+# Points: words along the axes of small panels, and of others; axis names and titles.
+TINY, SMALL, MEDIUM = 7, 8, 10
 LETTER = 0.07  # inches per letter along an axis
 
 
@@ -57,31 +58,49 @@ def whole_numbers(axis: Axis) -> None:
     axis.set_major_locator(ticker.MaxNLocator(integer=True, steps=[1, 2, 5, 10], min_n_ticks=1))
 
 
-def ticks(
-    axis: Axis,
-    labels: Sequence[str],
-    inches: float,
-    shown: bool,
-    size: float = SMALL,
-    rotated: bool | None = None,
-) -> None:
-    """Words along an axis, or whole numbers if there are none.
-
-    Some words are left out if they are too many for these inches. `shown` is False where a neighbor
-    has the labels. Words of more than two letters along the x axis are rotated by default.
-    """
+def ticks(axis: Axis, labels: Sequence[str], inches: float, shown: bool, size: float) -> None:
+    """Words along an axis, or whole numbers; for many words in few inches, some are left out."""
     if labels:
         step = max(1, math.ceil(size / 50 * len(labels) / inches))
-        if rotated is None:
-            rotated = longest(labels) > 2
         rotation = {"rotation": 60, "ha": "right", "rotation_mode": "anchor"}
-        rotation = rotation if rotated and axis.axis_name == "x" else {}
+        rotation = rotation if axis.axis_name == "x" and overlap(labels, inches) else {}
         places = range(0, len(labels), step)
         # Words with dollar signs are not formulas.
         axis.set_ticks(places, labels[::step], parse_math=False, **rotation)
     else:
         whole_numbers(axis)
     axis.set_tick_params(labelsize=size, length=2, labelleft=shown, labelbottom=shown)
+
+
+def overlap(labels: Sequence[str], inches: float) -> bool:
+    """Whether words side by side along these inches would overlap."""
+    return LETTER * longest(labels) * len(labels) > inches
+
+
+def label_edges(
+    panels: Sequence[Axes],
+    columns: int,
+    inches: tuple[float, float],
+    titles: Sequence[str],
+    labels: tuple[list[str], list[str]] = ([], []),
+    names: tuple[str, str] = ("Keys", "Queries"),
+    row_names: Sequence[str] = (),
+    size: float = SMALL,
+) -> None:
+    """Titles, words at the left and lower edges, and names of panels of this width and height."""
+    for place, axes in enumerate(panels):
+        axes.set_title(titles[place] if place < len(titles) else "", fontsize=size + 2)
+        ticks(axes.yaxis, labels[0], inches[1], place % columns == 0, size)
+        # Rows may be incomplete: the lowest panel of each column has the words.
+        lowest = not any(below.axison for below in panels[place + columns :: columns])
+        ticks(axes.xaxis, labels[1], inches[0], lowest, size)
+    for axes, name in zip(panels[::columns], row_names, strict=False):
+        axes.set_ylabel(name, fontsize=size + 2)
+    name_x, name_y = panels[0].figure.supxlabel, panels[0].figure.supylabel
+    if len(panels) == 1 and not row_names:
+        name_x, name_y = panels[0].set_xlabel, panels[0].set_ylabel
+    name_x(names[0], fontsize=MEDIUM)
+    name_y(names[1], fontsize=MEDIUM)
 
 
 def letters(words: str) -> int:

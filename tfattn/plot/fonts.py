@@ -17,10 +17,7 @@ PREFERRED = (
 
 
 def fit(artist: Any) -> None:
-    """Appends installed fonts to those of each text, for the characters that its own fonts lack.
-
-    matplotlib chooses a font for each character, and warns of characters without a font.
-    """
+    """Appends installed fonts to those of each text, for the characters that its own fonts lack."""
     text = _optional.find("matplotlib.text", "plot", "tfattn.plot")
     texts = artist.findobj(text.Text)
     letters = sorted({letter for words in texts for letter in words.get_text()})

@@ -54,24 +54,17 @@ def head_grid(
     )
     grid = figure.subplots(len(layers), heads, squeeze=False)
     limits = cells.scale(np.concatenate([layer.ravel() for layer in layers.values()]))
-    for number, (name, layer) in enumerate(layers.items()):
-        line = grid[number]
-        below = max(map(len, list(layers.values())[number + 1 :]), default=0)
-        line[0].set_ylabel(name, fontsize=canvas.SMALL + 1)
-        for head, axes in enumerate(line):
-            if head >= len(layer):
-                axes.set_axis_off()
-                continue
-            drawn = cells.draw(WHO, axes, layer[head], limits, cells.SEQUENTIAL)
-            size = canvas.SMALL - 1
-            canvas.ticks(axes.yaxis, row_labels, height, shown=head == 0, size=size)
-            canvas.ticks(axes.xaxis, column_labels, width, shown=head >= below, size=size)
-    for head, axes in enumerate(grid[0]):
-        axes.set_title(f"head {head}", fontsize=canvas.SMALL + 1)
+    for line, layer in zip(grid, layers.values(), strict=True):
+        for axes in line[len(layer) :]:
+            axes.set_axis_off()
+        for axes, head in zip(line, layer, strict=False):
+            drawn = cells.draw(WHO, axes, head, limits, cells.SEQUENTIAL)
+    titles, labels = [f"head {head}" for head in range(heads)], (row_labels, column_labels)
+    canvas.label_edges(
+        figure.axes, heads, (width, height), titles, labels, row_names=[*layers], size=canvas.TINY
+    )
     figure.suptitle(title or "", fontsize=canvas.MEDIUM + 1)
-    figure.supxlabel("Keys", fontsize=canvas.MEDIUM)
-    figure.supylabel("Queries", fontsize=canvas.MEDIUM)
-    cells.bar(figure, drawn, list(grid.ravel()), "Attention weight")
+    cells.bar(figure, drawn, figure.axes, "Attention weight")
     return canvas.finished(figure)
 
 

@@ -76,9 +76,9 @@ def heatmaps(
     else:
         box = canvas.axes_of(WHO, ax, 0, 0).get_window_extent()  # before the layout of the figure
         width, height = box.width / ax.figure.dpi, box.height / ax.figure.dpi
-    rotated = canvas.LETTER * canvas.longest(column_labels) > width / num_columns
     if ax is None:
         across, rows = width * columns, -(-count // columns)
+        rotated = canvas.overlap(column_labels, width)
         down = (height + 0.4) * rows + _room(column_labels if rotated else []) + 0.25
         size = max(across + _room(row_labels) + 1.2, 2.5), max(down, 1.8)
         figure = canvas.new_figure(WHO, *size)
@@ -88,21 +88,12 @@ def heatmaps(
 
     color_map = color_map or (cells.SEQUENTIAL if center is None else cells.DIVERGING)
     limits = cells.scale(panels, center)
-    for number, (axes, panel) in enumerate(zip(grid, panels, strict=True)):
+    for axes, panel in zip(grid, panels, strict=True):
         drawn = cells.draw(WHO, axes, panel, limits, color_map)
-        axes.set_title(titles[number] if titles else "", fontsize=canvas.MEDIUM)
-        canvas.ticks(axes.yaxis, row_labels, height, shown=number % columns == 0)
-        # The last row may be incomplete: the lowest heatmap of each column has the labels.
-        below = number + columns >= count
-        canvas.ticks(axes.xaxis, column_labels, width, shown=below, rotated=rotated)
         if number_format:
             _write_numbers(drawn, panel, number_format)
-    if count == 1:
-        grid[0].set_xlabel(x_label, fontsize=canvas.MEDIUM)
-        grid[0].set_ylabel(y_label, fontsize=canvas.MEDIUM)
-    else:
-        figure.supxlabel(x_label, fontsize=canvas.MEDIUM)
-        figure.supylabel(y_label, fontsize=canvas.MEDIUM)
+    labels, names = (row_labels, column_labels), (x_label, y_label)
+    canvas.label_edges(grid, columns, (width, height), titles, labels, names)
     bar = cells.bar(figure, drawn, grid, bar_label)
     return canvas.finished(*([figure] if ax is None else [ax, bar]))
 

@@ -51,13 +51,8 @@ def mask_pictures(
     width = max(width + 0.3, 0.085 * canvas.longest(titles))
     figure = canvas.new_figure(WHO, columns * width + 0.7, rows * (height + 0.45) + 0.9)
     for number, picture in enumerate(pictures):
-        axes = figure.add_subplot(rows, columns, number + 1)
-        _draw(axes, picture)
-        axes.set_title(titles[number] if titles else "", fontsize=canvas.MEDIUM)
-        canvas.ticks(axes.yaxis, [], height, shown=number % columns == 0)
-        canvas.ticks(axes.xaxis, [], width, shown=number + columns >= count)
-    figure.supxlabel("Keys", fontsize=canvas.MEDIUM)
-    figure.supylabel("Queries", fontsize=canvas.MEDIUM)
+        _draw(figure.add_subplot(rows, columns, number + 1), picture)
+    canvas.label_edges(figure.axes, columns, (width, height), titles)
     patches = _optional.find("matplotlib.patches", "plot", WHO)
     meanings = {"may attend": MAY, "may not": MAY_NOT}
     handles = [patches.Patch(color=color, label=words) for words, color in meanings.items()]

@@ -11,6 +11,7 @@ from typing import Any
 
 def fill(text: str, data: dict[str, Any] | list[Any], title: str) -> str:
     """Fills the text of a template with data, a title, and the fingerprint of its one script."""
+    text = text.replace("{{common_script}}", read("page.js"))
     # The page's policy permits only the template's own script.
     script: Any = re.search(r"<script>(.*?)</script>", text, re.DOTALL)
     digest = base64.b64encode(hashlib.sha256(script[1].encode()).digest()).decode()

@@ -98,5 +98,4 @@ def _template() -> str:
     folder = importlib.resources.files("tfattn.convert.page")
     style, *scripts = (folder.joinpath(name).read_text("utf-8") for name in ("style.css", *SCRIPTS))
     text = folder.joinpath("page.html").read_text("utf-8")
-    script = '"use strict";\n\n' + "\n".join(scripts)
-    return text.replace("{{style}}", style).replace("{{script}}", script)
+    return text.replace("{{style}}", style).replace("{{script}}", "\n".join(scripts))

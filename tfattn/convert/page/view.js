@@ -264,14 +264,7 @@ function showExamples() {
 }
 
 function showLanguage() {
-  document.documentElement.lang = state.language === "zh" ? "zh-Hans" : "en";
-  for (const element of document.querySelectorAll("[data-text]")) {
-    element.textContent = text()[element.dataset.text];
-  }
-  for (const element of document.querySelectorAll("[data-label]")) {
-    element.setAttribute("aria-label", text()[element.dataset.label]);
-    if (element.tagName === "BUTTON") element.title = text()[element.dataset.label];
-  }
+  showTexts(state.language);
   document.title = find("h1").textContent = data.title ?? text().title;
   const count = data.tensors.reduce((sum, { rows, columns }) => sum + rows * columns, 0);
   find("#about").textContent = text().about[model.kind]({ ...model, count: count.toLocaleString("en") });

@@ -50,8 +50,8 @@ function showWalk(attention, query) {
       make("th", { scope: "row", dir: "auto" }, attention.columns[at]),
       ...cells.map((cell) => make("td", {}, cell)));
     const shaded = line.children[line.children.length - 3];
-    shaded.style.setProperty("--weight", shade(weight));
-    shaded.className = `weight ${isStrong(weight) ? "strong" : ""}`;
+    shaded.className = "weight";
+    fillBy(weight, shaded);
     return line;
   });
   const sums = [...(isScaled ? [""] : []), "", "", decimals(walk.total), walk.total ? "100%" : "0%", "",
