@@ -185,7 +185,8 @@ def over_budget(sources):
 
 def test_packages_keep_to_their_budgets_of_lines():
     assert set(BUDGET) == {*LEVELS, *SIDES, "top"} - {n for n, at in LEVELS.items() if at == 0}
-    assert over_budget(SOURCES) == []
+    for here, number in over_budget(SOURCES):
+        pytest.fail(f"{here} has {number} lines, and {BUDGET[here]} in BUDGET: remove lines of it")
     ((here, number),) = over_budget(planted("tfattn.interpret.more", "x = 1\n" * 1000))
     assert here == "interpret" and number > 1000
 

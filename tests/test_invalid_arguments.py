@@ -342,10 +342,15 @@ def kinds_of(call, given):
     return {name: kind for name, kind in {**kinds, **given}.items() if kind is not None}
 
 
+def named(name):
+    """What `tfattn.NAME` is."""
+    return functools.reduce(getattr, name.split("."), tfattn)
+
+
 def row(name, call=None, /, **given):
     """A row of the callable `tfattn.NAME`, or of another with all its kinds given."""
     if call is None:
-        call = functools.reduce(getattr, name.split("."), tfattn)
+        call = named(name)
         given = kinds_of(call, given)
     return Row(name, call, given)
 
@@ -720,18 +725,25 @@ def public_callables(module, prefix=""):
 # Callables without arguments, with checks in `fit`, or created by other callables.
 LEFT_OUT = {
     *("biases.Bias", "data.Characters", "masks.Grid", "masks.Mask", "plot.Viewer", "rules.Rule"),
+    *("decoding.Hypotheses", "decoding.Past", "decoding.ScoredText"),
     *("kernel_regression.Band", "kernel_regression.LeaveOneOut", "scalings.Scaling"),
     "kernel_regression.kernels.Kernel",
     *("interpret.DeletionTest", "training.AveragedWeights", "training.transformer_layout"),
 }
 KNOWN = {each.name for each in TABLE} | LEFT_OUT
-# The last part of the name, for callables with two public names and for methods with rows.
-SHORT = {name.rpartition(".")[2] for name in KNOWN}
-TABLE += [
-    row(name)
-    for name in public_callables(tfattn)
-    if name not in KNOWN and name.rpartition(".")[2] not in SHORT
-]
+
+
+def without_rows():
+    """A public name of each callable that has no row, neither by this name nor by another."""
+    names = [*public_callables(tfattn), *public_callables(tfattn.decoding, "decoding.")]
+    known = [named(name) for name in names if name in KNOWN]
+    for name in names:
+        if named(name) not in known:
+            known.append(named(name))
+            yield name
+
+
+TABLE += [row(name) for name in without_rows()]
 
 
 def created(valid):

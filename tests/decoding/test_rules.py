@@ -229,6 +229,14 @@ def test_rule_leaves_the_scores_that_its_oracle_leaves(name):
     assert changed
 
 
+@pytest.mark.parametrize("name", RULES)
+def test_rule_from_its_config_is_the_same(name):
+    rule, _ = RULES[name]
+    config = keras.saving.serialize_keras_object(rule)
+    again = keras.saving.deserialize_keras_object(config)
+    assert type(again) is type(rule) and repr(again) == repr(rule)
+
+
 # Custom rules.
 
 

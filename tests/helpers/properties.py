@@ -198,6 +198,9 @@ def check_hooks(mask: Any, seen: np.ndarray, start: int, queries: int) -> None:
     some = mask.seen_keys(masks.Grid.whole(num_queries, num_keys))
     some = np.ones((1, 1), bool) if some is None else numpy(some)
     np.testing.assert_array_equal(np.broadcast_to(some, (batch, num_keys)), seen.any(axis=axes))
+    own = np.diagonal(seen, num_keys - num_queries, -2, -1)
+    assert own.all() or not mask._sees_itself
+    assert not mask._ignores_queries or (seen == seen[..., :1, :]).all()
     if mask.is_relative:
         beyond = masks.Grid(num_queries, num_keys, 0, 0, num_queries + 3, num_keys + 3)
         beyond = numpy(mask.on(beyond))

@@ -30,7 +30,9 @@ def oracle(layer, query, key):
         return reference.normalized_dot_product(query, key, *gains, layer.scale, layer.epsilon)
     if isinstance(layer, tfattn.SoftCapScore):
         return reference.soft_capped(oracle(layer.score, query, key), layer.cap)
-    return reference.log_kernel(query, key, np.array(layer.bandwidth), layer.kernel)
+    if isinstance(layer, tfattn.KernelScore):
+        return reference.log_kernel(query, key, np.array(layer.bandwidth), layer.kernel)
+    raise AssertionError(f"`oracle` has no branch for {type(layer).__name__}")
 
 
 SAME_WIDTH = {
