@@ -5,13 +5,12 @@
     python benchmarks/attention.py --case window --peer torch
 
 Whole layer against whole layer, projections included, in graph mode and float32 where the case does
-not say otherwise. Each peer of a
-case has its own process; they take their steps in turns, so that what else the machine does slows
-both. A ratio is tfattn's over the peer's: of the median times, and of the growth of peak memory
-from before the first step to after the last. Keras's layer has tfattn's weights and inputs, and the
-two outputs are compared at tokens from the whole sequence before anything is timed. So is
-KerasHub's, which is Keras's layer with KerasHub's positions in it. Torch has weights and inputs of
-the same sizes, but other numbers: its outputs are not compared.
+not say otherwise. Each peer of a case has its own process; they take their steps in turns, so that
+what else the machine does slows both. A ratio is tfattn's over the peer's: of the median times, and
+of the growth of peak memory from before the first step to after the last. Keras's layer has
+tfattn's weights and inputs, and the two outputs are compared at tokens from the whole sequence
+before anything is timed. So is KerasHub's, which is Keras's layer with KerasHub's positions in it.
+Torch has weights and inputs of the same sizes, but other numbers: its outputs are not compared.
 """
 
 import argparse

@@ -41,15 +41,21 @@ class Configurable:
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments, as JSON types."""
-        return {name: _plain(getattr(self, name)) for name in constructor_arguments(self)}
+        return {name: _plain(self._argument(name)) for name in constructor_arguments(self)}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Any:
         """The object restored from its config."""
         return cls(**{k: keras.saving.deserialize_keras_object(v) for k, v in config.items()})
 
+    def _argument(self, name: str) -> Any:
+        """The argument as a constructor takes it; a class may keep it in another form."""
+        return getattr(self, name)
+
     def __repr__(self) -> str:
-        """The code that makes the object, with the arguments that differ from their defaults."""
+        """The code that makes the object, with the arguments that differ from their defaults; of a
+        long array its dtype and shape.
+        """
         shown: list[str] = []
         parameters = inspect.signature(type(self)).parameters
         for place, (name, parameter) in enumerate(parameters.items()):
@@ -57,7 +63,9 @@ class Configurable:
             if parameter.kind in _PASSED_ON or value is default:
                 continue
             if type(value) is not type(default) or value != default:
-                shown.append(f"{name}={_shown(value)}" if place else _shown(value))
+                written = _shown(value, self._argument(name))
+                by_name = place or parameter.kind is parameter.KEYWORD_ONLY
+                shown.append(f"{name}={written}" if by_name else written)
         name = keras.saving.get_registered_name(type(self)).rpartition(">")[2]
         return f"{name}({', '.join(shown)})"
 
@@ -67,16 +75,18 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(one) for one in value]
     if hasattr(value, "shape"):  # variables too
-        array = ops.convert_to_numpy(value)
-        value = array if "float" in array.dtype.name else array.tolist()
+        value = ops.convert_to_numpy(value)
+        if "float" not in value.dtype.name:
+            return value.tolist()  # which Keras would walk number by number
     return keras.saving.serialize_keras_object(value)
 
 
-def _shown(value: Any) -> str:
-    """Dtype and shape of an array with many numbers, or none yet."""
+def _shown(value: Any, written: Any) -> str:
+    """`written`, or dtype and shape of an array with many numbers, or none yet."""
     if not hasattr(value, "shape"):
-        return repr(value)
+        return repr(written)
     if None not in value.shape and math.prod(value.shape) <= 12:
         with contextlib.suppress(Exception):  # of each backend its own, for a tensor of a graph
-            return repr(ops.convert_to_numpy(value).tolist())
+            is_list = isinstance(written, list)
+            return repr(written if is_list else ops.convert_to_numpy(written).tolist())
     return f"<{keras.backend.standardize_dtype(value.dtype)}, {tuple(value.shape)}>"

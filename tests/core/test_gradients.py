@@ -13,7 +13,7 @@ import tfattn
 from tests.helpers.tensors import numpy
 from tfattn import masks
 from tfattn._shared import LogitFactors
-from tfattn.core.gradients import custom_gradient
+from tfattn.core.engine.tensorflow.gradients import custom_gradient
 from tfattn.training import streamed
 
 pytestmark = pytest.mark.tensorflow

@@ -5,7 +5,7 @@ import pytest
 
 import tfattn
 from tests import reference
-from tests.helpers.tensors import BACKEND, as_tensor, both_ways, compiled, numpy
+from tests.helpers.tensors import BACKEND, as_tensor, both_ways, compiled, numpy, tf
 from tfattn import attend, masks
 from tfattn.core import scores as score_functions
 from tfattn.core.engine import STREAMING_BACKENDS
@@ -70,8 +70,12 @@ def guarded(heads, key, value, visible):
 @pytest.mark.parametrize("heads", [None, G], ids=["three axes", "four axes"])
 @pytest.mark.parametrize("broken", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("which", ["key", "value"])
-def test_guard_broken_token_makes_queries_that_see_it_nan(which, broken, heads):
-    key, value = tokens(heads, S, D, 3), tokens(heads, S, V, 4)
+@pytest.mark.parametrize("width", [D, V], ids=["equal widths", "widths"])
+def test_guard_broken_token_makes_queries_that_see_it_nan(width, which, broken, heads):
+    key, value = tokens(heads, S, D, 3), tokens(heads, S, width, 4)
+    # Finite tokens whose sum is not, and infinities that add up to NaN, count as what they are.
+    key[1, ..., 3, 6] = value[1, ..., 3, 6] = 3.4e38
+    {"key": value, "value": key}[which][0, ..., 2, 6] = -broken
     there = {"key": key, "value": value}[which]
     there[0, ..., 2, 6] = broken
     visible = np.tril(np.ones((B, T, S), bool), S - T)  # causal: key 2 is seen by all
@@ -89,6 +93,19 @@ def test_guard_broken_token_makes_queries_that_see_it_nan(which, broken, heads):
     assert np.isnan(new_query[0][attends_to]).all()
     np.testing.assert_array_equal(new_query[0][~attends_to], query[0][~attends_to])
     np.testing.assert_array_equal(new_query[1], query[1])
+
+
+@pytest.mark.tensorflow
+def test_attention_of_unknown_widths_takes_values_wider_than_keys():
+    key, value = tokens(None, S, 4, 3), tokens(None, S, 3, 4)
+
+    def call(query, value, key):
+        options = {"score": score_functions.dot_product, "mask": masks.causal()}
+        return attend(query, value, key=key, **options)
+
+    shapes = [tf.TensorSpec((None, None, None))] * 3
+    found = tf.function(call, input_signature=shapes)(*map(tf.constant, (key, value, key)))
+    np.testing.assert_allclose(found, call(key, value, key), atol=1e-6)
 
 
 def test_guard_token_broken_in_one_head_makes_its_queries_alone_nan():

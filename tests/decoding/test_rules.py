@@ -275,8 +275,25 @@ def test_custom_rule_has_a_state_that_follows_the_beams():
         assert_same(found, wanted[:3], row)
 
 
-def test_rule_has_a_short_repr():
+class Forbidden(rules.ForbiddenTokens):
+    """Its arguments are others than those of its base class."""
+
+    def __init__(self, *, word: int = 3, then: int):
+        super().__init__([[word, then], then])
+        self.word, self.then = word, then
+
+
+def test_rule_of_other_arguments_than_its_base_class_has_them_in_its_config_and_repr():
+    rule = Forbidden(then=5)
+    assert rule.get_config() == {"word": 3, "then": 5}
+    again = Forbidden.from_config(rule.get_config())
+    assert repr(again) == repr(rule) == "Forbidden(then=5)"
+
+
+def test_rule_has_a_short_repr_that_makes_it():
     assert repr(rules.RepetitionPenalty(1.1)) == "RepetitionPenalty(1.1)"
+    assert repr(rules.ForbiddenTokens([4, [5, 6]])) == "ForbiddenTokens([[4], [5, 6]])"
+    assert repr(rules.TargetPrefix([[5, 4], [7]])) == "TargetPrefix([[5, 4], [7]])"
     assert len(repr(rules.TargetPrefix([[3] * 9] * 999))) < 300
 
 

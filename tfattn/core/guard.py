@@ -83,7 +83,7 @@ def attends_by_blocks(mask: Mask, query: Any, finite: Any) -> Any:
 
 
 def _finite(key: Any, value: Any) -> Any:
-    if key.shape[-1] != value.shape[-1]:
+    if key.shape[-1] is None or key.shape[-1] != value.shape[-1]:
         both = [ops.all(ops.isfinite(x), axis=-1, keepdims=True) for x in (key, value)]
         return ops.logical_and(*both)
     # One test of a sum that cannot overflow. The factors differ, since TensorFlow would add before

@@ -38,7 +38,7 @@ EXTRA_KEYS = 64  # keys of a tile on a line beyond the window of its first query
 BLOCK = 64  # queries in several columns whose keys are found together
 TREE_KEYS = 300  # keys of a tile in several columns that take as long as finding a query's
 
-# Digits (`tiles.py`, `points.py`).
+# Digits (`tiles.py`, `fits.py`, `points.py`).
 FAR = 1e3  # bandwidths from the middle up to which differences of squares keep small distances
 UNDERFLOW = -500.0  # log weight from which on weights would lose digits
 LOWEST_LOG = -700.0  # exp below this is subnormal and takes 10 times as long; a weight of 1e-304

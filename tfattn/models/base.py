@@ -10,7 +10,6 @@ from keras import ops
 from tfattn import _checks
 from tfattn._shared import LogitFactors
 from tfattn._types import Tensor
-from tfattn.core.engine import dispatch
 from tfattn.core.tensors import given_tensor, matmul_shared
 from tfattn.layers.base import CheckedCall, flat_layers
 from tfattn.layers.tokens import whole_ids
@@ -112,8 +111,8 @@ class TokenModel(CheckedCall, keras.Model):
         """`keras.Model.export` with an endpoint for int32 ids of any batch size and lengths, unless
         `input_signature` is passed.
 
-        Formats other than SavedModel use the dense path only, unless a scope
-        `tfattn.attention_path` is open.
+        Formats other than SavedModel hold the dense path only, and raise in the scope
+        `tfattn.attention_path("streamed")`.
         """
         if input_signature is None and _is_defined_here(self.call):
             specs = tuple(
@@ -121,10 +120,9 @@ class TokenModel(CheckedCall, keras.Model):
                 for name in self.id_names
             )
             input_signature = [specs] if len(specs) == 2 else list(specs)
-        with dispatch.of_format(format):
-            return super().export(
-                filepath, format, verbose=verbose, input_signature=input_signature, **kwargs
-            )
+        return super().export(
+            filepath, format, verbose=verbose, input_signature=input_signature, **kwargs
+        )
 
     def fit(self, *args: Any, class_weight: Any = None, **kwargs: Any) -> Any:
         self._refuse_class_weight(class_weight)

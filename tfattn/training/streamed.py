@@ -14,7 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfattn._shared import LogitFactors
-from tfattn.core.gradients import custom_gradient
+from tfattn.core.engine.tensorflow.gradients import custom_gradient
 
 _BLOCK_LOGITS = 10_000_000  # logits of a block: 40 MB
 _MIN_ROWS = 32  # fewer rows make a slow matrix product

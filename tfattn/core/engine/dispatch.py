@@ -14,7 +14,7 @@ from tfattn import _checks
 from tfattn._types import Size, Tensor
 from tfattn.core.call import AttentionCall
 from tfattn.core.engine import STREAMING_BACKENDS, dense, devices, fused, scan, sizes
-from tfattn.core.gradients import has_tangents_in_graph
+from tfattn.core.engine.tensorflow.gradients import has_tangents_in_graph
 from tfattn.core.scores import facts_of
 from tfattn.core.tensors import shape_of
 

@@ -108,7 +108,7 @@ class Grid(NamedTuple):
 
 def _range(start: Size, size: Size) -> Tensor:
     numbers = ops.arange(size, dtype="int32")
-    return numbers if isinstance(start, int) and start == 0 else numbers + start
+    return numbers if _is_zero(start) else numbers + start
 
 
 def _is_zero(start: Size) -> bool:

@@ -20,9 +20,11 @@ class _TableRule(Rule):
     tensors = ("tokens",)
     tokens: Any
 
-    def get_config(self) -> dict[str, Any]:
+    def _argument(self, name: str) -> Any:
+        if name != "tokens":
+            return super()._argument(name)
         rows = [row[row != NO_TOKEN].tolist() for row in np.atleast_2d(self.tokens)]
-        return {**super().get_config(), "tokens": rows if self.tokens.ndim > 1 else rows[0]}
+        return rows if self.tokens.ndim > 1 else rows[0]
 
 
 @keras.saving.register_keras_serializable("tfattn")

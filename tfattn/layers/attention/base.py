@@ -75,9 +75,8 @@ class AttentionLayer(CheckedCall, keras.layers.Layer):
 
     def run(self, call: AttentionCall, score: Score) -> tuple[Tensor, Any]:
         """(Output, weights or None) of a call without checks, with a score layer."""
-        # A user's score may return integers.
         prepared, parameters = score.prepare(call.query, call.key), score.parameters()
-        query, key = map(floating, prepared)
+        query, key = map(floating, prepared)  # a user's score may return integers
         mask, bias, normalizer = call.mask, call.bias, self.normalizer
         if (mask is not None or bias is not None) and only_shapes_are_computed():
             mask = bias = None

@@ -38,12 +38,12 @@ class Projection(keras.layers.EinsumDense):
         self.kernel_initializer = initializer
 
     def call(self, inputs: Tensor, training: bool | None = None) -> Tensor:
-        features = self._features()
-        taken = len(self.kernel.shape) - len(features)  # axes of the inputs that are summed over
-        rows, columns = math.prod(self.kernel.shape[:taken]), math.prod(features)
-        tokens = shape_of(inputs)[:-taken]  # with the batch: for 0 tokens, −1 would be ambiguous
         # Keras casts weights automatically, except symbolic weights on PyTorch.
-        matrix = ops.reshape(ops.cast(self.kernel, self.compute_dtype), (rows, columns))
+        kernel, features = ops.cast(self.kernel, self.compute_dtype), self._features()
+        taken = len(kernel.shape) - len(features)  # axes of the inputs that are summed over
+        rows, columns = math.prod(kernel.shape[:taken]), math.prod(features)
+        tokens = shape_of(inputs)[:-taken]  # with the batch: for 0 tokens, −1 would be ambiguous
+        matrix = ops.reshape(kernel, (rows, columns))
         output = ops.matmul(ops.reshape(inputs, (-1, rows)), matrix)  # (B·T, columns)
         if self.bias is not None:
             bias = ops.cast(self.bias, self.compute_dtype)

@@ -8,7 +8,7 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn._types import Shape, Tensor
-from tfattn.core.gradients import custom_gradient
+from tfattn.core.engine.tensorflow.gradients import custom_gradient
 from tfattn.core.tensors import matmul_shared
 from tfattn.layers.base import CheckedCall
 from tfattn.layers.configs import LayerTemplate, checked_layer

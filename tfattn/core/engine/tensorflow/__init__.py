@@ -8,5 +8,6 @@ the mask hides are skipped. Windows have separate passes (`local`).
 Source: Rabe, Staats 2021, arXiv:2112.05682; Dao et al. 2022, arXiv:2205.14135 (FlashAttention).
 The matrix products here are large enough for a CPU, and any score function works.
 
-Only this package, `fused` and `scan` import a backend within `core`, and only when they are used.
+Of `core`, only this package imports TensorFlow, and only when it is used; every backend uses its
+`gradients`, and imports nothing with it.
 """

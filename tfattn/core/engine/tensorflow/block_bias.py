@@ -9,9 +9,9 @@ import tensorflow as tf
 from tfattn._types import Size
 from tfattn.core.biases import Bias
 from tfattn.core.engine.tensorflow.block_scores import BlockScore
+from tfattn.core.engine.tensorflow.gradients import custom_gradient
 from tfattn.core.engine.tensorflow.loops import add, size, zeros
 from tfattn.core.engine.tensorflow.tiling import Tiling
-from tfattn.core.gradients import custom_gradient
 from tfattn.core.tensors import with_heads
 
 

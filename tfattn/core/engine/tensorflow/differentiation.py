@@ -16,12 +16,12 @@ from tfattn.core.engine.tensorflow.additive import Additive
 from tfattn.core.engine.tensorflow.block_bias import ArrayBias, BlockBias, ObjectBias
 from tfattn.core.engine.tensorflow.block_dropout import BlockDropout
 from tfattn.core.engine.tensorflow.block_scores import AnyScore, BlockScore, Product
+from tfattn.core.engine.tensorflow.gradients import custom_gradient, has_tangents
 from tfattn.core.engine.tensorflow.local import LocalPasses
 from tfattn.core.engine.tensorflow.loops import Block, in_xla_context
 from tfattn.core.engine.tensorflow.online_softmax import HIDDEN
 from tfattn.core.engine.tensorflow.passes import BlockwisePasses
 from tfattn.core.engine.tensorflow.tiling import Tiling
-from tfattn.core.gradients import custom_gradient, has_tangents
 from tfattn.core.scores import facts_of
 
 # From structure and shapes of a call to its traced functions, the oldest first.

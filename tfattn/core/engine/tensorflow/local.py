@@ -20,7 +20,7 @@ from tfattn._types import Size
 from tfattn.core import masks
 from tfattn.core.engine import devices, sizes
 from tfattn.core.engine.tensorflow.block_scores import BlockScore
-from tfattn.core.engine.tensorflow.loops import ceil, loop, size, wide
+from tfattn.core.engine.tensorflow.loops import loop, size, wide
 from tfattn.core.engine.tensorflow.online_softmax import HIDDEN
 from tfattn.core.engine.tensorflow.tiling import is_narrow
 from tfattn.core.masks import ranges
@@ -41,10 +41,11 @@ class LocalPasses:
         self.repeats = query.shape[1] // self.groups
         self.queries, self.keys = query.shape[2], key.shape[2]
         self.side, self.first, self.count = side, first, count = band
-        blocks, most = ceil(self.queries, side), devices.entry(sizes.BLOCKS, query).local_scores
+        blocks, most = -(-self.queries // side), devices.entry(sizes.BLOCKS, query).local_scores
         run = max(1, count - 1, min(blocks, most // (self.repeats * side * count * side)))
-        self.runs = ceil(blocks, run)
-        self.run = ceil(blocks, self.runs) if ceil(blocks, self.runs) >= count - 1 else run
+        self.runs = -(-blocks // run)
+        even = -(-blocks // self.runs)
+        self.run = even if even >= count - 1 else run
         grid = masks.Grid(self.queries, self.keys, 0, first * side, side, count * side)
         self.visible = tf.broadcast_to(call.mask.on(grid), [side, count * side])
 
@@ -59,7 +60,7 @@ class LocalPasses:
         if is_narrow(mask, queries, keys, few):
             side = sizes.LOCAL_SMALL_BLOCK
         side, columns = call.block or (side, side)
-        blocks = ceil(queries, side)
+        blocks = -(-queries // side)
         if side != columns or blocks < (2 if call.block else sizes.LOCAL_MIN_BLOCKS):
             return None
         firsts, ends, num_visible = [], [], 0
@@ -70,7 +71,7 @@ class LocalPasses:
                 return None
             if low < high:
                 firsts.append(low // side - i)
-                ends.append(ceil(high, side) - i)
+                ends.append(-(-high // side) - i)
                 num_visible += ends[-1] - firsts[-1]
         if not firsts:
             return None

@@ -22,10 +22,6 @@ def size(x: tf.Tensor, axis: int) -> Any:
     return tf.shape(x)[axis] if x.shape[axis] is None else x.shape[axis]
 
 
-def ceil(a: Size, b: Size) -> Any:
-    return -(-a // b)
-
-
 def same(a: Size, b: Size) -> bool:
     """Whether two sizes are known to be equal."""
     return isinstance(a, int) and isinstance(b, int) and a == b

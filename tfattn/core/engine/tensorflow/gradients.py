@@ -1,4 +1,4 @@
-"""Custom gradients that are freed together with their graph."""
+"""Custom gradients that are freed together with their graph, and tangents of forward mode."""
 
 import functools
 import weakref
