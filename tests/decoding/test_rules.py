@@ -278,14 +278,14 @@ def test_custom_rule_has_a_state_that_follows_the_beams():
 class Forbidden(rules.ForbiddenTokens):
     """Its arguments are others than those of its base class."""
 
-    def __init__(self, *, word: int = 3, then: int):
+    def __init__(self, *, then: int, word: int = 3):
         super().__init__([[word, then], then])
         self.word, self.then = word, then
 
 
 def test_rule_of_other_arguments_than_its_base_class_has_them_in_its_config_and_repr():
     rule = Forbidden(then=5)
-    assert rule.get_config() == {"word": 3, "then": 5}
+    assert rule.get_config() == {"then": 5, "word": 3}
     again = Forbidden.from_config(rule.get_config())
     assert repr(again) == repr(rule) == "Forbidden(then=5)"
 
