@@ -159,6 +159,7 @@ MARIAN.save(MARIAN_PATH)
 SIZE = kind(2, tried=OF_SCALARS)
 ONE = SIZE.of(1)
 COUNT = kind(1, "0", tried=OF_SCALARS)
+ANY_INT = COUNT.of(3, "-1")
 POSITIVE = kind(2.0, "1.5", tried=OF_SCALARS)
 NON_NEGATIVE = kind(1.0, "0", "1.5", tried=OF_SCALARS)
 RATE = kind(0.1, "0", tried=OF_SCALARS)
@@ -427,7 +428,7 @@ def smooth():
 
 
 # For a folder with a complete model.
-SERVED = {"model": kind(New(built_transformer)), "vocabularies": FREE.of((WORDS, WORDS))}
+SERVED = {"model": kind(New(built_transformer)), "vocabularies": OBJECT.of((WORDS, WORDS))}
 
 TABLE = [
     # Attention.
@@ -565,8 +566,8 @@ TABLE = [
     row("decoding.Ensemble"),
     row("translate_stream", sentence=TEXT.of("a bird"), search=GREEDY, **SHORT_SEARCH),
     # Data.
-    row("data.toy_translation", seed=UNTRIED.of(3)),
-    row("data.split_pairs", seed=UNTRIED.of(3)),
+    row("data.toy_translation", seed=ANY_INT),
+    row("data.split_pairs", seed=ANY_INT),
     row("data.Vocabulary.from_sentences"),
     row("data.Vocabulary.load", path=FILE.of(WORDS_PATH)),
     row("data.load_vocabulary", path=FILE.of(WORDS_PATH)),
@@ -628,7 +629,7 @@ TABLE = [
     ),
     alone("convert.to_marian", model=kind({})),
     alone("convert.from_marian", state=kind({}), config=kind({})),
-    alone("convert.CTranslate2", folder=OBJECT.of({}, "text"), tokenizers=FREE),
+    alone("convert.CTranslate2", folder=OBJECT.of(FOLDER, "text"), tokenizers=OBJECT),
     alone("convert.load_marian"),
     alone("convert.marian_search"),
     alone("convert.to_ctranslate2", **SERVED, quantization=FREE, max_length=FREE),

@@ -48,8 +48,10 @@ non_negative_number = _check_of(
 )
 probability = _check_of(*_number, "be a number in [0, 1)", lambda x: 0 <= x < 1)
 fraction = _check_of(*_number, "be a number in (0, 1]", lambda x: 0 < x <= 1)
+integer = _check_of(*_int, "be an integer", lambda x: True)
 boolean = _check_of(bool, bool, "be True or False", lambda x: True)
 string = _check_of(str, str, "be a string", lambda x: True)
+pair = _check_of(list | tuple, list, "be a pair, of source and target", lambda x: len(x) == 2)
 # `os.fspath` accepts bytes too, and `open` accepts a number, as a file descriptor.
 path = _check_of(
     str | os.PathLike,

@@ -387,6 +387,12 @@ def test_ctranslate2_refuses_invalid_arguments_of_translate(written):
     assert served.translate([]) == [] and served.translate(["", ""]) == ["", ""]
     with pytest.raises(ValueError, match="`sentences` must be a collection of strings"):
         served.translate("s1 s2")
+    for name, value in (
+        *(("num_beams", 1.5), ("length_penalty", -1), ("batch_size", 0)),
+        *(("max_length", 2.7), ("max_length", 0), ("max_length", 1025)),
+    ):
+        with pytest.raises(ValueError, match=rf"^CTranslate2.translate: `{name}` must .*={value}$"):
+            served.translate(["s1 s2"], **{name: value})
 
 
 @pytest.mark.slow

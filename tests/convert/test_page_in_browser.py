@@ -65,7 +65,7 @@ ODD = [
     "<eos> <pad>",
     "\x1cb\0a",
 ]
-SEARCHES = {"tree.greedy()": None, "new BeamSearch(tree, 5).run()": tfattn.BeamSearch(num_beams=5)}
+SEARCHES = {"tree.greedy()": None, "beams(tree).node": tfattn.BeamSearch(num_beams=5)}
 WITHOUT_BEAMS = ("subwords", "characters")  # beams are of every model, and take seconds
 
 
@@ -87,6 +87,11 @@ def test_page_computes_and_writes_what_its_model_does(exported, js):
         np.testing.assert_allclose(logits, row[: len(logits)], atol=1e-4)
 
     code = """given.map((text) => {
+      const beams = (tree) => {
+        const search = new BeamSearch(tree, 5);
+        while (!search.done) search.step();
+        return search.beams[0];
+      };
       const tree = new Tree(model, sourceWords.encode(text).map(({ id }) => id));
       return targetWords.decode(tokensOf(SEARCH));
     })"""

@@ -97,6 +97,11 @@ def test_ensemble_with_a_model_of_unknown_vocabularies_knows_the_others(models):
     for pair in ([models[0], Unknown()], [Unknown(), models[0]]):
         assert decoding.Ensemble(pair).target_vocabulary_size == len(GERMAN)
     assert decoding.Ensemble([Unknown()]).target_vocabulary_size is None
+    found, wanted = (
+        decoding.translate(decoding.Ensemble([each]), SENTENCES, ENGLISH, GERMAN, max_length=3)
+        for each in (decoding.Ensemble([Unknown()]), models[0])
+    )
+    assert found == wanted
 
 
 def test_ensemble_of_other_vocabularies_or_objects_is_refused():

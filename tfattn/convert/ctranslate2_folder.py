@@ -19,16 +19,14 @@ class CTranslate2:
         served = tfattn.convert.CTranslate2("served", intra_threads=1, inter_threads=2)
         served.translate(["a cat sees a bird"], num_beams=5)
 
-    Greedy search gives the translations of `tfattn.translate`. Beam search gives the scores of
-    `tfattn.BeamSearch`, but stops at another time: see `translate`.
+    Greedy search gives the translations of `tfattn.translate`; for beam search see `translate`.
 
     Args:
         folder: path of the folder.
         tokenizers: pair for source and target: your own tokenizer functions, which are not part of
             the files. Defaults to None for both.
-        **options: options of `ctranslate2.Translator`, such as `device="cuda"`,
-            `compute_type="int8"`, `intra_threads`, the threads per batch, and `inter_threads`, the
-            number of parallel batches.
+        **options: options of `ctranslate2.Translator`, such as `device="cuda"`, `compute_type`,
+            `intra_threads`, the threads per batch, and `inter_threads`, the parallel batches.
     Attributes:
         translator: the `ctranslate2.Translator`.
         source_vocabulary, target_vocabulary: vocabularies of the folder.
@@ -47,6 +45,7 @@ class CTranslate2:
         **options: Any,
     ):
         folder = _checks.path("CTranslate2", "folder", folder)
+        tokenizers = _checks.pair("CTranslate2", "tokenizers", tokenizers)
         engine = _optional.find("ctranslate2", "serve", "CTranslate2")
         self.source_vocabulary, self.target_vocabulary = (
             data.load_vocabulary(os.path.join(folder, name), tokenizer)
@@ -68,11 +67,10 @@ class CTranslate2:
 
             score = Σ log p(token | the tokens before it) / length ** length_penalty
 
-        The score of beam search is that of `tfattn.BeamSearch`: the end token counts in the sum and
-        in the length. In `tfattn.BeamSearch`, a complete hypothesis stays among the beams until
-        better hypotheses replace it, and the search stops when no open hypothesis can reach a
-        better score. CTranslate2 replaces it by an open hypothesis, and stops after `num_beams`
-        complete hypotheses, or with a `length_penalty` of 0 when the best hypothesis is complete.
+        The score of beams is that of `tfattn.BeamSearch`: the end token counts in the sum and in
+        the length. There a complete hypothesis stays until better ones replace it, and the search
+        stops when no open one can reach a better score. CTranslate2 replaces it by an open one, and
+        stops after `num_beams` complete ones, or with a `length_penalty` of 0 when the best is one.
 
         Args:
             sentences: iterable of strings.
@@ -84,23 +82,27 @@ class CTranslate2:
         Returns:
             A list of strings, in the order of `sentences`; "" for an empty sentence.
         Raises:
-            ValueError: `sentences` is a single string, or contains anything but strings; a sentence
-                exceeds the model's positions; CTranslate2 rejects a number.
+            ValueError: `sentences` is a single string, or contains anything but strings; a number
+                is another than those above; a sentence or `max_length` exceeds the positions.
         """
         who, source = "CTranslate2.translate", self.source_vocabulary
         sentences = _checks.strings(who, "sentences", sentences)
+        num_beams = _checks.positive_int(who, "num_beams", num_beams)
+        length_penalty = _checks.non_negative_number(who, "length_penalty", length_penalty)
+        batch_size = _checks.positive_int(who, "batch_size", batch_size)
         encoded = encoded_rows(
             who, "source_vocabulary", source, sentences, self.max_length, "sentences[{}]"
         )
         full = [i for i, ids in enumerate(encoded) if ids]
         translations = [""] * len(sentences)
-        if not full:
-            return translations
         most = limits([len(encoded[i]) + 1 for i in full], self.max_length)
         if max_length is not None:
-            most[:] = max_length
+            most[:] = _checks.positive_int(who, "max_length", max_length)
+            if self.max_length is not None and max_length > self.max_length:
+                expected = f"be at most {self.max_length}, the number of positions"
+                _checks.fail(who, "max_length", expected, max_length)
         # Greedy search can share the largest limit; the best beam depends on the limit.
-        ends = np.full_like(most, most.max()) if num_beams == 1 else most
+        ends = np.full_like(most, most.max(initial=0)) if num_beams == 1 else most
         results: dict[int, Any] = {}
         for end in np.unique(ends):
             places = [i for i, one in zip(full, ends, strict=True) if one == end]

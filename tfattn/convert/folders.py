@@ -16,13 +16,13 @@ def checked(
     who: str, folder: str | os.PathLike[str], model: Transformer, vocabularies: Sequence[Any]
 ) -> str:
     """The path of a new or empty folder; raises unless vocabularies have the model's sizes."""
-    for i, (side, vocabulary) in enumerate(zip(("source", "target"), vocabularies, strict=True)):
+    both = _checks.pair(who, "vocabularies", vocabularies)
+    for i, (side, vocabulary) in enumerate(zip(("source", "target"), both, strict=True)):
         name = f"vocabularies[{i}]"
         _checks.vocabulary(who, name, vocabulary)
         size = getattr(model, f"{side}_vocabulary_size")
         if len(vocabulary) != size:
-            expected = f"have {size} entries, as in the model"
-            _checks.fail(who, name, expected, len(vocabulary))
+            _checks.fail(who, name, f"have {size} entries, as in the model", len(vocabulary))
     folder = _checks.path(who, "folder", folder)
     if os.path.exists(folder) and (not os.path.isdir(folder) or os.listdir(folder)):
         _checks.fail(who, "folder", "be new, or an empty folder", folder)

@@ -32,10 +32,8 @@ def to_onnx(
     after each step. The memory is constant. A beam search gathers rows of keys and values, and
     repeats the memory.
 
-    Supported: float32 Transformers with layers that ONNX supports.
-
     Args:
-        model: a built `Transformer`.
+        model: a built `Transformer` that computes in float32, with layers that ONNX supports.
         vocabularies: source and target, saved as `source.vocabulary` and `target.vocabulary` for
             `tfattn.data.load_vocabulary`.
         folder: path of a new or empty folder.

@@ -36,7 +36,7 @@ def toy_translation(num_pairs: int, seed: int = 0) -> list[tuple[str, str]]:
     Returns:
         A list of `num_pairs` distinct tuples `(english, french)`.
     Raises:
-        ValueError: `num_pairs` is not a positive int.
+        ValueError: `num_pairs` is not a positive int, or `seed` is no int.
     Example:
         >>> for source, target in toy_translation(3, seed=0):
         ...     print(source, "|", target)
@@ -45,7 +45,7 @@ def toy_translation(num_pairs: int, seed: int = 0) -> list[tuple[str, str]]:
         the beautiful child hears the tired boys . | le bel enfant entend les garçons fatigués .
     """
     _checks.positive_int("toy_translation", "num_pairs", num_pairs)
-    generator = random.Random(seed)
+    generator = random.Random(_checks.integer("toy_translation", "seed", seed))
     pairs: dict[str, str] = {}
     while len(pairs) < num_pairs:
         sentence = _draw_sentence(generator)
@@ -69,7 +69,7 @@ def split_pairs(
     Returns:
         `(train, held_out)`: two lists of pairs in the order of `pairs`.
     Raises:
-        ValueError: one of the two parts would be empty.
+        ValueError: one of the two parts would be empty; `seed` is no int.
     Example:
         >>> train, held_out = split_pairs(toy_translation(50), fraction=0.2)
         >>> len(train), len(held_out)
@@ -77,7 +77,8 @@ def split_pairs(
     """
     pairs = _checks.pairs("split_pairs", "pairs", pairs)
     wanted = round(_checks.probability("split_pairs", "fraction", fraction) * len(pairs))
-    groups, generator = _linked_groups(pairs), random.Random(seed)
+    generator = random.Random(_checks.integer("split_pairs", "seed", seed))
+    groups = _linked_groups(pairs)
     keys = [generator.random() for _ in groups]
     held_out: set[int] = set()
     for number in sorted(range(len(groups)), key=keys.__getitem__):

@@ -379,13 +379,16 @@ def _by_sentence(found: Any) -> Iterator[tuple[np.ndarray, Any]]:
 
 
 def encoded(model: Any, ids: np.ndarray, max_length: int) -> Any:
-    """`model.encode`; compiled, which takes a tenth of the time, where all weights can be built
-    before.
-    """
-    if all(hasattr(each, "build_for_any") for each in (model, *getattr(model, "models", ()))):
+    """`model.encode`, compiled where all weights can be built before: in a tenth of the time."""
+    if _can_be_built(model):
         model.build_for_any()
         return compiled(_encode, model.encode, max_length)(ops.convert_to_tensor(ids))
     return without_gradients(model.encode)(ids, max_length)
+
+
+def _can_be_built(model: Any) -> bool:
+    """Whether the model, and each of an ensemble, has `build_for_any`."""
+    return hasattr(model, "build_for_any") and all(map(_can_be_built, getattr(model, "models", ())))
 
 
 def _encode(encode: Callable[..., Any], max_length: int, ids: Any) -> Any:
@@ -397,9 +400,7 @@ def special_ids(vocabulary: Any) -> dict[str, Any]:
 
 
 def _checked_search(who: str, search: Any, count: int, max_length: int | None) -> Search:
-    """A search whose rules fit that number of sentences, and which continues with one seed from
-    batch to batch; greedy search for None.
-    """
+    """A copy with one seed for all batches, whose rules fit `count` rows; None is greedy search."""
     search = GreedySearch() if search is None else copy.copy(search)
     if not isinstance(search, Search):
         _checks.fail(who, "search", "be a search, such as `GreedySearch()`", search)

@@ -46,9 +46,11 @@ def _interruptible() -> Iterator[None]:
         if not issubclass(dropped.exc_type, KeyboardInterrupt):
             hook(dropped)
 
-    sys.unraisablehook = show
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, *_ALARM)}
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, *_ALARM)}
     try:
+        sys.unraisablehook = show
+        for number in before:
+            signal.signal(number, interrupt)
         yield
     finally:
         if _ALARM:
@@ -61,9 +63,7 @@ def _interruptible() -> Iterator[None]:
 
 
 def _write_utf8() -> None:
-    """Writes standard output in UTF-8, whatever the locale, if it is a file or a pipe; a terminal
-    shows "?" for characters that its encoding lacks.
-    """
+    """UTF-8 for files and pipes, whatever the locale; a terminal shows "?" for what it lacks."""
     if hasattr(sys.stdout, "reconfigure"):  # not in a notebook
         encoding = None if sys.stdout.isatty() else "utf-8"
         sys.stdout.reconfigure(encoding=encoding, errors="replace")

@@ -309,7 +309,7 @@ _SCORE = {
             "instead of translating, print the log-probability of each translation in this file, "
             f"which has a sentence, a tab and its translation on each line: {TEXT}",
             _FILE,
-            excludes=("--compare", "--beam", "--tokenize"),
+            excludes=("--compare", "--tokenize", "--data", "--parts", "--sentences", *_SEARCH),
             reads="*",
         ),
     },

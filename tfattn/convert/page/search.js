@@ -113,9 +113,4 @@ class BeamSearch {
     const bounds = open.map(({ sum }) => this.score(sum, this.tree.limit));
     return !open.length || Math.max(...bounds) < Math.max(...ended);
   }
-
-  run() {
-    while (!this.done) this.step();
-    return this.beams[0].node;
-  }
 }
