@@ -11,7 +11,7 @@ from tfattn.kernel_regression.fits import quadratic_weights
 from tfattn.kernel_regression.kernels import Kernel
 from tfattn.kernel_regression.line import LineFit
 from tfattn.kernel_regression.points import Metric, Places, Points
-from tfattn.kernel_regression.tiles import Tile, tiles
+from tfattn.kernel_regression.tiles import Tile, gathered, tiles
 
 Array = np.ndarray
 
@@ -36,7 +36,7 @@ class Smoother:
 
     def at(self, queries: Places, left: Array | None = None) -> Array:
         """`(M, V)`, the regression at sorted queries; without each query's own point, `left`."""
-        value, _, accurate = self._by_boxes(queries, left)
+        value, _, accurate = self._on_line(queries, left)
         rows = np.flatnonzero(~accurate)
         for tile in self.tiles(queries.take(rows), None if left is None else left[rows]):
             value[rows[tile.rows]] = tile.value
@@ -54,11 +54,18 @@ class Smoother:
         settings = (self.kernel, self.metric, self.points, queries, self.degree)
         return tiles(*settings, left, slopes, nearest)
 
-    def _by_boxes(self, queries: Places, left: Array | None, change: bool = False) -> LineFit:
-        """The fit by sums over boxes, with no accurate row if tiles are faster."""
+    def _on_line(self, queries: Places, left: Array | None, change: bool = False) -> LineFit:
+        """The fit by sums over boxes or over few neighbors, with no accurate row if tiles are
+        faster.
+        """
         points, count = self.points, len(queries)
         if line.is_faster(self.kernel, self.metric, points, count):
             return line.fit_line(self.metric, points, queries.x[:, 0], self.degree, left, change)
+        value, others = None, left is not None and len(left) == len(points) > 1
+        if others and points.is_line and np.isinf(self.kernel.support) and not self.degree:
+            value = None if change else gathered(self.kernel, self.metric, points)
+        if value is not None:
+            return LineFit(value, None, np.ones(count, bool))
         return LineFit(np.empty((count, points.y.shape[1])), None, np.zeros(count, bool))
 
     def left_out(self, gradient: bool = True) -> LeftOut:
@@ -68,7 +75,7 @@ class Smoother:
         points, places, importance = self.points, self.points.places, self.points.importance
         gradient = gradient and self.kernel.smooth
         by_log, by_logit = np.zeros(len(self.metric.scale)), np.zeros(len(points.counts))
-        boxes = self._by_boxes(places, np.arange(len(points)), gradient)
+        boxes = self._on_line(places, np.arange(len(points)), gradient)
         accurate, rows = np.flatnonzero(boxes.accurate), np.flatnonzero(~boxes.accurate)
         errors = boxes.value[accurate] - points.y[accurate]
         error = float(importance[accurate] @ np.square(errors).sum(1))

@@ -34,6 +34,7 @@ MAX_LOGIT = 16.0  # logit of λ, which stays 1e-7 away from its bounds
 THREADED_PAIRS = 2**21  # pairs from which threads are faster
 MAX_THREADS = 8
 TILE_PAIRS = 2**16  # pairs of a tile: arrays of 0.5 MiB, a few of which fit a cache
+FEW_KEYS = 32  # neighbors on either side of a point on a line up to which they are gathered
 EXTRA_KEYS = 64  # keys of a tile on a line beyond the window of its first query
 BLOCK = 64  # queries in several columns whose keys are found together
 TREE_KEYS = 300  # keys of a tile in several columns that take as long as finding a query's

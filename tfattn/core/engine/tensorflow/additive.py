@@ -21,7 +21,8 @@ class Additive(AnyScore):
     reciprocal. They overflow for operands far beyond a trained layer's; a block with such a token
     uses r = sigmoid(−2 (q + k)) instead.
 
-    XLA runs a kernel on one core. So the queries of a block are cut into strips, one kernel each.
+    XLA runs a kernel on one core. So the queries of a block are cut into strips, one kernel each;
+    more in the backward pass, where a kernel holds r and the slope for all pairs of its strip.
     """
 
     def __init__(self, parameters: Sequence[tf.Tensor] = ()):
@@ -72,20 +73,24 @@ def _choose(function: Callable[..., Any], left: tf.Tensor, right: tf.Tensor, *mo
 
 
 def _scores(exponentials: bool, left: tf.Tensor, right: tf.Tensor, weight: tf.Tensor) -> tf.Tensor:
-    strips = [_strip_scores(exponentials, strip, right, weight) for strip in _strips(left)]
+    strips = [
+        _strip_scores(exponentials, strip, right, weight)
+        for strip in _strips(left, sizes.STEPS_AT_ONCE)
+    ]
     return tf.concat(strips, 1)
 
 
 def _vjp(exponentials: bool, left: Any, right: Any, weight: Any, gradient: Any) -> Any:
-    pairs = zip(_strips(left), _strips(gradient), strict=True)
+    count = sizes.ADDITIVE_STRIPS
+    pairs = zip(_strips(left, count), _strips(gradient, count), strict=True)
     strips = [_strip_vjp(exponentials, strip, right, weight, upper) for strip, upper in pairs]
     lefts, rights, weights = zip(*strips, strict=True)
     return tf.concat(lefts, 1), tf.add_n(rights), tf.add_n(weights)
 
 
-def _strips(x: tf.Tensor) -> list[tf.Tensor]:
+def _strips(x: tf.Tensor, count: int) -> list[tf.Tensor]:
     """`x` in strips of nearly equal size, of 8 rows at least if the rows are known."""
-    rows, count = size(x, 1), sizes.ADDITIVE_STRIPS
+    rows = size(x, 1)
     if isinstance(rows, int):
         count = max(1, min(count, rows // 8))
     ends = [rows * i // count for i in range(count + 1)]

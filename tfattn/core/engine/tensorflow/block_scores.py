@@ -22,6 +22,7 @@ class Product:
     def __init__(self, scaled: bool, cap: float | None = None):
         self.scaled = scaled
         self.cap = cap
+        self.is_product = cap is None  # so that more columns of the operands add to the scores
 
     def most_pairs(self, bounds: sizes.Blocks, query: tf.Tensor) -> int:
         return bounds.shared_numbers
@@ -43,6 +44,8 @@ class Product:
 
 class AnyScore:
     """Any score function, differentiated block by block."""
+
+    is_product = False
 
     def __init__(
         self, score: Callable[..., tf.Tensor], rank: int, parameters: Sequence[tf.Tensor] = ()

@@ -201,6 +201,10 @@ class BlockwisePasses:
     ) -> tuple[Any, ...]:
         """Gradients of the step's blocks of queries, keys and values, and the sums after it."""
         wide_keys, wide_values = wide(keys), wide(values)
+        shifted = queries
+        if self.score.is_product:  # one more column subtracts row_max within the product
+            shifted = tf.concat([queries, -row_max], -1)
+            wide_keys = tf.concat([wide_keys, tf.ones_like(wide_keys[..., :1])], -1)
 
         def over_queries(i: Size, grad_queries: tf.TensorArray, *state: Any) -> tuple[Any, ...]:
             query, visible = queries[i], VisibleKeys.of(self.mask, self.tiling, m, i)
@@ -218,8 +222,9 @@ class BlockwisePasses:
                 grad_parameters: list[tf.Tensor],
             ) -> tuple[Any, ...]:
                 j = visible.at(n)
-                scores = self._scores(query, wide_keys[j], m, i, j, visible)
-                kept = weights = tf.exp(scores - row_max[i])  # times row_sum
+                scores = self._scores(shifted[i], wide_keys[j], m, i, j, visible)
+                scores = scores if self.score.is_product else scores - row_max[i]
+                kept = weights = tf.exp(scores)  # times row_sum
                 grad_weights = tf.matmul(grad_output, wide_values[j], transpose_b=True)
                 if self.dropout is not None:
                     keep = self.dropout.keep(
