@@ -236,7 +236,7 @@ def test_blocks_hidden_by_mask_are_not_computed():
 def test_additive_strip_has_eight_queries_or_all():
     for parts in ([8] * 8, [8, 9, 8, 9, 8, 9, 9], [8, 8], [15], [3]):
         x = tf.range(sum(parts))[None]
-        strips = additive._strips(x)
+        strips = additive._strips(x, 8)
         assert [strip.shape[1] for strip in strips] == parts
         np.testing.assert_array_equal(tf.concat(strips, 1), x)
 
