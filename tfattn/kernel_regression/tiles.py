@@ -228,12 +228,12 @@ def gathered(kernel: Kernel, metric: Metric, points: Points) -> Array | None:
     None where one has many neighbors.
     """
     u, rows = points.places.x[:, 0] * metric.scale[0], np.arange(len(points))
-    first, last = _windows(kernel, u, u, points.log_ratio(metric.widths), rows)
+    first, last = _windows(kernel, u, u, points.log_ratio(points.category_losses(metric)), rows)
     most = int(max((rows - first).max(), (last - 1 - rows).max()))
     if most > tuned.FEW_KEYS:
         return None
     away = np.delete(np.arange(-most, most + 1), most)
-    value, step = np.empty(points.y.shape), tuned.TILE_PAIRS // max(len(away), 1)
+    value, step = np.empty(points.y.shape), tuned.TILE_PAIRS // len(away)
     for start in range(0, len(rows), step):
         here = rows[start : start + step]
         keys = here[:, None] + away  # (r, k)
