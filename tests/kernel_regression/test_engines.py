@@ -106,6 +106,21 @@ def everything(model, queries):
     }
 
 
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("name", ["gaussian", "laplace"])
+def test_gathered_neighbors_leave_out_as_tiles_do(name, weighted, monkeypatch):
+    draw = np.random.default_rng(4)
+    x, y = draw.uniform(0, 5, (300, 1)), draw.normal(size=(300, 2))
+    weights = draw.uniform(0.1, 3.0, 300) if weighted else None
+    for bandwidth in (1e-5, 1e-3, 5e-3):  # below the gaps between points, and beside a few
+        model = KernelRegression(name, bandwidth=bandwidth).fit(x, y, sample_weight=weights)
+        found = []
+        for few in (300, 0):
+            monkeypatch.setattr(tuned, "FEW_KEYS", few)
+            found.append(model.leave_one_out().predictions)
+        np.testing.assert_allclose(*found, rtol=1e-10, atol=1e-12)
+
+
 @pytest.mark.parametrize("name", kernels.names())
 @pytest.mark.parametrize("degree", [0, 1])
 def test_near_keys_in_balls_tell_the_same_as_all_keys(degree, name, monkeypatch):

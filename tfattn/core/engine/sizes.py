@@ -101,7 +101,7 @@ SCAN = {
 
 # One step keeps the cores busy while another waits. More steps hold more blocks.
 STEPS_AT_ONCE = 2
-# Most strips that a block of additive scores is cut into (`tensorflow.additive`), each computed by
+# Most strips of a block of additive scores in the backward pass (`tensorflow.additive`), each by
 # one kernel on one core. More strips need less memory, but make kernels too small to be fast.
 ADDITIVE_STRIPS = 8
 # Kinds of calls whose traced functions are kept. More would keep functions not called again.
