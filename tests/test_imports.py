@@ -46,7 +46,7 @@ BUDGET = {
     "models": 1040,
     "kernel_regression": 2100,
     "decoding": 2670,
-    "training": 1205,
+    "training": 1207,
     "data": 2075,
     "plot": 1070,
     "interpret": 550,

@@ -135,7 +135,7 @@ def test_averaged_weights_without_an_average_are_refused():
     for model in (new_model(), built):
         with pytest.raises(ValueError, match=said):
             evaluate(model)
-    said = "AveragedWeights: `optimizer` must keep an average: `use_ema=True`"
+    said = "AveragedWeights: `optimizer` must have `use_ema=True`"
     with pytest.raises(ValueError, match=said):
         evaluate(without)
     with pytest.raises(ValueError, match=said):

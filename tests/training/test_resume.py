@@ -340,7 +340,7 @@ def test_backup_is_locked_while_it_trains_and_has_the_best_value(tmp_path):
             assert not is_locked
 
     with locking(path):
-        said = "Backup: `filepath` must not be in use by another process's training"
+        said = "Backup: `filepath` must not be used by another process"
         with pytest.raises(ValueError, match=said):
             fit(seeded(), training.Backup(path), 1)
         assert not path.exists()

@@ -119,8 +119,7 @@ class AveragedWeights(keras.callbacks.Callback):
         """Restores the weights after an interruption if this model still has the average."""
         optimizer = inner_optimizer(self.model)
         if not getattr(optimizer, "use_ema", False):
-            expected = "keep an average: `use_ema=True`"
-            _checks.fail("AveragedWeights", "optimizer", expected, optimizer.name)
+            _checks.fail("AveragedWeights", "optimizer", "have `use_ema=True`", optimizer.name)
         if self._swapped is not None and self._swapped[0] is self.model:
             pairs = zip(_to_arrays(self.model), self._swapped[2], strict=True)
             if all(np.array_equal(*pair, equal_nan=True) for pair in pairs):

@@ -1,6 +1,7 @@
 """A backup of the state of a training run, to resume it after an interruption."""
 
 import contextlib
+import copy
 import json
 import os
 import pathlib
@@ -81,13 +82,11 @@ class Backup(keras.callbacks.Callback):
     processes from training with it until `fit` ends or, after an interruption, the process. Pass
     this callback last, so that the logs are complete and the best weights of the epoch are on disk.
     The state of other callbacks is not saved: pass `best=backup.best("val_loss", min)` to
-    `BestWeights`. A learning rate that is a number is restored from the file, a schedule is taken
-    from the program. If the loss becomes NaN or infinite, `fit` ends at that batch, and the file
-    keeps the previous epoch.
+    `BestWeights`. A number as learning rate is restored, a schedule is the program's. If the loss
+    becomes NaN or infinite, `fit` ends at that batch, and the file keeps the previous epoch.
 
-    Under a `keras.distribution` of several processes each makes a `Backup`, once the distribution
-    is set. The first process writes the file, and all read it: they need a common disk. Their
-    number may differ when the run is resumed.
+    Under a `keras.distribution` each process makes a `Backup`, once the distribution is set. The
+    first one writes the file, and all read it from a common disk. A resumed run may have more.
 
     Args:
         filepath: path of the file, read if it exists.
@@ -130,23 +129,17 @@ class Backup(keras.callbacks.Callback):
     def best(self, name: str, better: Callable[..., Any] = max) -> float | None:
         """The best value so far of the log `name`, or None; `better` is `max` or `min`."""
         # `max` and `min` may return a leading NaN.
-        return better(
-            (value for value in self.history.get(name, []) if value == value), default=None
-        )
+        return better((x for x in self.history.get(name, []) if x == x), default=None)
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         if not self.model.built:  # the first step would overwrite the restored weights
-            expected = "be built before `fit`, by `build` or by a call"
-            _checks.fail("Backup", "model", expected, self.model.name)
+            _checks.fail("Backup", "model", "be built before `fit`, as by a call", self.model.name)
         if job()[0] == 0:
             self._lock_file()
         variables = self._variables()
-        arrays = self._arrays_of(variables)
-        for name in arrays:
-            variables[name].assign(arrays[name])
-        if arrays:
-            history = {name: list(values) for name, values in self.history.items()}
-            self.model.history.history.update(history)
+        for name, array in self._arrays_of(variables).items():
+            variables[name].assign(array)
+        self.model.history.history.update(copy.deepcopy(self.history))
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         if self._lock is not None:  # only the first process has a lock
@@ -169,7 +162,7 @@ class Backup(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         self.model.history.epoch[:] = range(epoch)  # includes epochs before the run was resumed
-        history = {name: list(values) for name, values in self.history.items()}
+        history = copy.deepcopy(self.history)
         for name, value in (logs or {}).items():
             history.setdefault(name, []).append(np.asarray(value).tolist())
         arrays: dict[str, Any] = {}
@@ -191,8 +184,7 @@ class Backup(keras.callbacks.Callback):
         try:
             self._lock = self._lock or lock(self.filepath)
         except filelock.Timeout:
-            expected = "not be in use by another process's training"
-            _checks.fail("Backup", "filepath", expected, str(self.filepath))
+            _checks.fail("Backup", "filepath", "not be used by another process", str(self.filepath))
 
     def _variables(self) -> dict[str, keras.Variable]:
         optimizer = self.model.optimizer
@@ -200,11 +192,7 @@ class Backup(keras.callbacks.Callback):
             optimizer.build(self.model.trainable_variables)
         # Unlike `weights`, `variables` includes the seeds.
         owners = {"model": self.model.variables, "optimizer": optimizer.variables}
-        return {
-            f"{owner}/{i}": variable
-            for owner, variables in owners.items()
-            for i, variable in enumerate(variables)
-        }
+        return {f"{name}/{i}": x for name, owned in owners.items() for i, x in enumerate(owned)}
 
     def _read(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         """The logs and arrays of the file; without a file, of no epoch."""

@@ -1,5 +1,6 @@
 """Losses of sequence models, without padding."""
 
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -8,6 +9,7 @@ from keras import ops
 from tfattn import _checks
 from tfattn._shared import LogitFactors
 from tfattn._types import Tensor
+from tfattn.core.engine.tensorflow.gradients import custom_gradient
 
 _MIN_VOCABULARY = 512  # for smaller vocabularies, avoiding the logits saves little
 
@@ -20,11 +22,10 @@ class MaskedCrossentropy(keras.losses.Loss):
 
     Smoothing works on ids; no one-hot rows are built. The loss is computed in float32.
 
-    With the models of this package, a TensorFlow graph in float32 on a CPU computes the loss of a
-    vocabulary of 512 or more for one block of tokens at a time, with the gradients in the same
-    pass, and holds no array of all logits. The logits then have no gradient of their own. They are
-    used as usual if any operation follows them (`tf.identity` is enough), in a subclass with its
-    own `call`, and for `reduction="none"`.
+    With the models of this package, a TensorFlow graph in float32 on a CPU computes the loss of 512
+    words or more for one block of tokens at a time, with the gradients in the same pass, and holds
+    no array of all logits, which then have no gradient of their own. They are used as usual if an
+    operation follows them (`tf.identity` will do), in subclasses' `call`, and if nothing is summed.
 
     Args:
         label_smoothing: ε in [0, 1). Defaults to 0.
@@ -73,7 +74,6 @@ class MaskedCrossentropy(keras.losses.Loss):
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         """Loss of each token, `(B, T)`, 0 at padding."""
-        y_true = ops.cast(y_true, "int32")
         is_real = y_true != self.padding_id
         # Backends differ in their handling of ids outside the vocabulary.
         is_word = ops.logical_and(y_true >= 0, y_true < ops.shape(y_pred)[-1])
@@ -120,14 +120,40 @@ class MaskedCrossentropy(keras.losses.Loss):
 
 def _token_losses(target: Tensor, logits: Tensor, is_counted: Tensor, smoothing: float) -> Tensor:
     """Loss of each token, `(B, T)`; 0, and without a gradient, where it is not counted."""
-    # Logits that are not counted may be NaN, and the id of padding outside the vocabulary.
-    logits = ops.where(is_counted[..., None], logits, 0.0)
-    target = ops.where(is_counted, target, 0)
-    target_logit = ops.take_along_axis(logits, target[..., None], axis=-1)[..., 0]
-    losses = ops.logsumexp(logits, axis=-1) - (1.0 - smoothing) * target_logit
-    if smoothing:
-        losses = losses - smoothing * ops.mean(logits, axis=-1)
-    return ops.where(is_counted, losses, 0.0)
+    target = ops.where(is_counted, target, 0)[..., None]  # the id of padding may be no word
+
+    def softmax_and_at_target(logits: Tensor) -> tuple[Tensor, Tensor]:
+        p = ops.softmax(logits)
+        return p, ops.take_along_axis(p, target, axis=-1)
+
+    @custom_gradient  # automatic gradients would add an array of the logits' size for each term
+    def losses(logits: Tensor) -> tuple[Tensor, Callable[..., Tensor]]:
+        kept = p, _ = softmax_and_at_target(logits)
+        # The largest probability is exp(largest logit − log-normalizer). An empty batch has none.
+        row_max, p_max = (ops.max(x, axis=-1, initial=-float("inf")) for x in (logits, p))
+        losses = row_max - ops.log(p_max)
+        losses -= (1.0 - smoothing) * ops.take_along_axis(logits, target, axis=-1)[..., 0]
+        if smoothing:
+            losses -= smoothing * ops.mean(logits, axis=-1)
+
+        def gradient(*args: Tensor, upstream: Tensor | None = None) -> Tensor:
+            # PyTorch differentiates once more from the logits that it passes.
+            p, p_target = kept if upstream is None else softmax_and_at_target(*args)
+            (upstream,) = args if upstream is None else (upstream,)
+            upstream, size = ops.where(is_counted, upstream, 0.0)[..., None], ops.shape(p)[-1]
+            uniform = smoothing / ops.cast(size, "float32")
+            by_target = (p_target - (1.0 - smoothing) - uniform) * upstream
+            by_target = ops.reshape(ops.where(upstream == 0, 0.0, by_target), (-1,))
+            # Division gives 0 where the upstream gradient is 0, even for NaN.
+            grad = ops.divide_no_nan(p, ops.divide_no_nan(1.0, upstream)) - uniform * upstream
+            ids = ops.reshape(target, (-1,))
+            places = ops.stack([ops.arange(ops.size(ids), dtype="int32"), ids], axis=-1)
+            grad = ops.scatter_update(ops.reshape(grad, (-1, size)), places, by_target)
+            return ops.reshape(grad, ops.shape(p))
+
+        return ops.where(is_counted, losses, 0.0), gradient
+
+    return losses(logits)
 
 
 class _ReplicaMean(keras.losses.Loss):

@@ -103,6 +103,8 @@ class Cooldown(keras.optimizers.schedules.LearningRateSchedule):
     def __init__(
         self, schedule: keras.optimizers.schedules.LearningRateSchedule, start: int, steps: int
     ):
+        if isinstance(schedule, dict):  # of the config
+            schedule = keras.optimizers.schedules.deserialize(schedule)
         if not isinstance(schedule, keras.optimizers.schedules.LearningRateSchedule):
             _checks.fail("Cooldown", "schedule", "be a Keras LearningRateSchedule", schedule)
         self.schedule = schedule
@@ -117,8 +119,3 @@ class Cooldown(keras.optimizers.schedules.LearningRateSchedule):
     def get_config(self) -> dict[str, Any]:
         schedule = keras.saving.serialize_keras_object(self.schedule)
         return {"schedule": schedule, "start": self.start, "steps": self.steps}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "Cooldown":
-        schedule = keras.saving.deserialize_keras_object(config["schedule"])
-        return cls(**{**config, "schedule": schedule})

@@ -73,11 +73,7 @@ def best_ids(factors: LogitFactors) -> tf.Tensor:
 
 
 def _losses_and_grads(
-    target: tf.Tensor,
-    weights: tf.Tensor,
-    smoothing: float,
-    tokens: tf.Tensor,
-    vectors: tf.Tensor,
+    target: tf.Tensor, weights: tf.Tensor, smoothing: float, tokens: tf.Tensor, vectors: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Losses `(N,)`, and the gradients of their weighted sum: `(N, W)` of tokens, `(V, W)`."""
     size = vectors.shape[0]
