@@ -16,7 +16,7 @@ from keras import ops
 
 from tfattn._types import Size
 from tfattn.core.masks import Grid, Mask
-from tfattn.core.tensors import repeat_heads, shape_of, with_heads
+from tfattn.core.tensors import matmul_shared, repeat_heads, shape_of, with_heads
 
 _ROWS = 16  # queries at a time
 
@@ -83,9 +83,9 @@ def attends_by_blocks(mask: Mask, query: Any, finite: Any) -> Any:
 
 
 def _finite(key: Any, value: Any) -> Any:
-    if key.shape[-1] is None or key.shape[-1] != value.shape[-1]:
-        both = [ops.all(ops.isfinite(x), axis=-1, keepdims=True) for x in (key, value)]
-        return ops.logical_and(*both)
-    # One test of a sum that cannot overflow. The factors differ, since TensorFlow would add before
-    # it multiplies by a common one.
-    return ops.all(ops.isfinite(ops.add(0.5 * key, 0.25 * value)), axis=-1, keepdims=True)
+    """Whether all features of a key and of its value are finite, `(..., S, 1)`."""
+    if None in (key.shape[-1], value.shape[-1]):
+        return ops.all(ops.isfinite(ops.concatenate([key, value], -1)), axis=-1, keepdims=True)
+    # A quarter of their means, which cannot overflow: a product is one pass over the tokens.
+    columns = (ops.full((x.shape[-1], 1), 0.25 / x.shape[-1], x.dtype) for x in (key, value))
+    return ops.isfinite(ops.add(*map(matmul_shared, (key, value), columns)))

@@ -88,6 +88,11 @@ def shape_of(tensor: Any) -> tuple[Size, ...]:
     return ops.shape(tensor) if None in shape else shape
 
 
+def is_in_graph(tensor: Any) -> bool:
+    """Whether a tensor belongs to a graph of TensorFlow."""
+    return keras.backend.backend() == "tensorflow" and not hasattr(tensor, "numpy")
+
+
 def known_size(size: Any) -> int | None:
     """A length, or None where it may be an expression or a placeholder."""
     if keras.backend.backend() == "torch" and only_shapes_are_computed():

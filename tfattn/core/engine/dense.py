@@ -26,8 +26,11 @@ def run(
         visible = with_heads(call.mask.on(grid), rank)
 
         def attends_to(finite: Tensor) -> Tensor:
-            broken = ops.swapaxes(ops.logical_not(finite), -1, -2)  # (..., 1, S)
-            return ops.any(ops.logical_and(visible, broken), axis=-1, keepdims=True)
+            # A product: `any` over pairs would be an array of all scores' size.
+            pairs, broken = (ops.cast(x, "float32") for x in (visible, ops.logical_not(finite)))
+            if visible.shape[-1] == 1:  # every key, or none
+                broken = ops.max(broken, axis=-2, keepdims=True, initial=0.0)
+            return ops.matmul(pairs, broken) > 0
 
         if not _known_finite(key, value):
             query, key, value = guard(query, key, value, attends_to)
