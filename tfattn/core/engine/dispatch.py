@@ -16,7 +16,7 @@ from tfattn.core.call import AttentionCall
 from tfattn.core.engine import STREAMING_BACKENDS, dense, devices, fused, scan, sizes
 from tfattn.core.engine.tensorflow.gradients import has_tangents_in_graph
 from tfattn.core.scores import facts_of
-from tfattn.core.tensors import shape_of
+from tfattn.core.tensors import is_in_graph, shape_of
 
 
 def run(call: AttentionCall) -> Any:
@@ -35,7 +35,7 @@ def run(call: AttentionCall) -> Any:
     # branch.
     dropout = BlockDropout.draw(call.dropout, call.seed) if call.dropout else None
     if by_blocks is True:
-        return tensorflow.run(call, dropout)
+        return tensorflow.run(call, dropout, shared=is_in_graph(call.query))
     return tensorflow.choose(
         by_blocks,
         lambda: dense.run(call, None if dropout is None else dropout.drop),

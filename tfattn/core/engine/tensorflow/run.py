@@ -32,8 +32,8 @@ def run(
     ∂weight and Σ weight · ∂weight round differently, and the slope of a score multiplies the error:
     at the edge of a kernel's support, where it is unbounded, the dense path is more exact.
 
-    If `shared`, all calls of one kind and shape use the same functions, traced once: for graphs
-    that hold both paths, where tracing one that may never run costs a second for each layer.
+    If `shared`, all calls of one kind and shape use the same functions, traced once: for graphs,
+    where tracing both passes costs a second for each layer.
     """
     given = call.query, call.key, call.value
     dtypes = [keras.backend.standardize_dtype(x.dtype) for x in given]
