@@ -261,8 +261,9 @@ figure
 #
 # Where to go next
 # ----------------
-# Many weighted means at once: :doc:`batched_matmul`. For work with data of your own: :doc:`the
-# guide of kernel regression </kernel-regression>`.
+# Attention that finds its bandwidth in training: :doc:`learned_bandwidth`. Many weighted means at
+# once: :doc:`batched_matmul`. For work with data of your own: :doc:`the guide of kernel regression
+# </kernel-regression>`.
 
 # sphinx_gallery_start_ignore
 result = {

@@ -20,6 +20,7 @@ ORDER = (
     "attention_cues",
     "kernel_regression",
     "kernel_regression_tool",
+    "learned_bandwidth",
     "batched_matmul",
     "scoring_functions",
     "bahdanau_translation",

@@ -139,6 +139,44 @@ def kernel_regression_tool(numbers, end):
     assert end.rmse[-1] < 0.3 * end.rmse[0]
 
 
+@writes("bandwidths.png", "errors.png", "slopes.png", "task.png")
+def learned_bandwidth(numbers, end):
+    # scores of up to 16 in float32, and a weight's relative error is its score's error
+    assert numbers["difference"] < 4 * 16 * 2.0**-23
+    matrix = np.array(numbers["matrix"])
+    scale = np.trace(matrix) / 3
+    near(matrix, scale * np.eye(3), atol=0.05 * scale)
+    near([scale**-0.5, numbers["leave_one_out"]], numbers["learned"], rtol=0.12)
+    # On tasks that nothing was trained on, no other bandwidth has a lower error.
+    (query, key, value), target = end.tasks(128)
+
+    def error(h):
+        return np.mean((softmax(query @ np.swapaxes(key, 1, 2) / h**2) @ value - target) ** 2)
+
+    learned = numbers["learned"]
+    assert error(learned) < min(error(learned / 1.3), error(learned * 1.3))
+    signs = {"n": -1, "noise": 1, "steepness": -1}
+    for name, sign in signs.items():
+        heights, powers = end.measured[name], numbers["slopes"][name]
+        near(heights[:, 0], heights[:, 2], rtol=0.25, err_msg=name)
+        assert (sign * np.array([powers["learned"], powers["leave-one-out"]]) > 0).all(), name
+        near(powers["learned"], powers["leave-one-out"], atol=0.15, err_msg=name)
+    # A plane over the circle is a constant, a cosine and a sine.
+    basis = np.stack([np.ones_like(end.angles), np.cos(end.angles), np.sin(end.angles)], axis=1)
+    plane = end.predictions["linear attention"]
+    near(basis @ np.linalg.lstsq(basis, plane, rcond=None)[0], plane, atol=1e-4)
+    # what a plane leaves of a wave stays, however many points there are
+    linear, softmax_errors = numbers["linear_errors"], numbers["softmax_errors"]
+    assert linear[-1] > 0.75 * linear[0], f"{linear}"
+    assert softmax_errors[-1] < min(0.25 * linear[-1], 0.3 * softmax_errors[0])
+    table = numbers["elsewhere"]
+    for steepness in ("1.0", "4.0"):
+        fixed, chosen = table[steepness]
+        assert chosen < fixed, f"steepness {steepness}: {fixed}, {chosen}"
+    fixed, chosen = table["2.0"]
+    assert fixed < 1.05 * chosen
+
+
 @writes("means.png")
 def batched_matmul(numbers, end):
     assert numbers["product_shape"] == [2, 1, 6] and numbers["product"] == 4
