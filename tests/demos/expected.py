@@ -470,3 +470,52 @@ def time_series(numbers, end):
     heads = end.below.get_legend().get_texts()
     assert [each.get_text() for each in heads] == ["head 0", "head 1"]
     assert numbers["far"]["attention"] < numbers["far"]["linear"] < numbers["far"]["last value"]
+
+
+@writes(
+    *("bandwidth.png", "copy.png", "edge.png", "features.png"),
+    *("norms.png", "risk.png", "scale.png"),
+)
+def laws(numbers, end):
+    # The scale: given a query, its products are normal with the variance |q|², which is about d.
+    normal = np.random.default_rng(1).normal(size=(20_000, 64))
+    for width, unscaled, scaled in zip(end.widths, *numbers["largest"].values(), strict=True):
+        near(unscaled, softmax(width**0.5 * normal).max(axis=1).mean(), atol=0.05)
+        near(scaled, softmax(normal).max(axis=1).mean(), rtol=0.12)
+    # The norms: with as many hidden units as features a block adds about 1/2 to the stream, and the
+    # last norm divides by the root of the sum.
+    slopes = numbers["depth_slopes"]
+    assert abs(slopes["post-norm"]) < 0.12 and abs(slopes["pre-norm, no last norm"]) < 0.12
+    assert abs(slopes["pre-norm"] + 0.5) < 0.12
+    assert slopes["pre-norm"] + 0.05 < slopes["pre-norm, larger inputs"] < -0.15
+    # The edge: Taylor's series with the moments of half a normal distribution, and of a whole one.
+    first, third = (2 / np.pi) ** 0.5, 2 * (2 / np.pi) ** 0.5
+    h, off = end.bandwidths, end.biases
+    near(off["mean, edge"][:2], first * h[:2], rtol=0.03)
+    line = (1 - first * third) / (1 - first**2)  # (μ₂² − μ₁ μ₃) / (μ₀ μ₂ − μ₁²)
+    near(off["line, edge"][:2], np.abs(line) * h[:2] ** 2 / 2, rtol=0.06)
+    for name in ("mean, middle", "line, middle"):
+        near(off[name][:2], np.exp(0.5) * h[:2] ** 2 / 2, rtol=0.03, err_msg=name)
+    # Bandwidth and risk, to a standard error of 0.03 or so of a slope through six means of twenty
+    slopes = numbers["bandwidth_slopes"]
+    assert abs(slopes["cosine"] + 1 / 5) < 0.06 and slopes["sine"] < slopes["cosine"]
+    risks = numbers["risk_slopes"]
+    assert abs(risks["cosine"] + 4 / 5) < 0.2 and risks["cosine"] + 0.2 < risks["cosine, kept"]
+    # Random features: both are unbiased, and one is never negative.
+    random = np.random.default_rng(1)
+    queries, keys = random.normal(size=(2, 3, 16)) / 4  # of a norm of about 1
+    w = random.normal(size=(400_000, 16))
+    for feature in (end.trigonometric, end.positive):
+        near(feature(queries, w) @ feature(keys, w).T, np.exp(queries @ keys.T), rtol=0.05)
+    for norm in (1, 3):
+        assert end.least["positive", norm] == 0.0 > end.least["trigonometric", 3]
+    slopes, errors = numbers["feature_slopes"], numbers["feature_errors"]
+    for name in ("trigonometric", "positive"):
+        assert abs(slopes[f"{name}, norm 1"] + 0.5) < 0.05, name
+    assert slopes["positive, norm 3"] > -0.4  # stable, and not accurate
+    assert errors["positive, norm 3"] > errors["equal weights, norm 1"]
+    # Copies
+    for name, seeds in numbers["accuracies"].items():
+        for right in np.array(seeds):
+            assert right[end.lengths <= 15].min() > 0.8, f"{name} has not learned: {right}"
+            assert right[-1] < right[3] - 0.2, f"{name} goes on: {right}"
