@@ -157,6 +157,11 @@ figure.savefig(options.out / "norms.png", dpi=150)
 figure
 
 # %%
+# It comes out, to the noise of two initializations. Without its last norm, pre-norm falls no more.
+# With larger inputs the slope is flatter, since what is there takes part in the root: the law is
+# about blocks that have made most of the stream themselves.
+
+# %%
 # 3. Bias at an edge
 # ------------------
 # *The law.* At the edge of the data all neighbors lie on one side. There a weighted mean is off by
@@ -245,6 +250,12 @@ figure.savefig(options.out / "risk.png", dpi=150)
 figure
 
 # %%
+# The bandwidth comes out: close to −1/5 for the cosine, and steeper for the sine. The risk falls at
+# least as fast as the law says: a few hundred points choose badly now and then, which costs more
+# than the law knows of. With the bandwidth of 100 points it ends where the bias is, and more points
+# are of no use.
+
+# %%
 # 5. Random features
 # ------------------
 # *The law.* The mean of m random features has an error that falls like :math:`1/\sqrt m`. With
@@ -264,7 +275,7 @@ figure
 # *Here* the weights of 64 queries over 64 keys, with vectors of norm 1 and of norm 3. The error is
 # the norm of the difference to the weights of the softmax, divided by that of the weights. The
 # control is equal weights, which know nothing of queries and keys.
-counts = 4 ** np.arange(2, 8)  # 16 ... 16384
+counts = 4 ** np.arange(2, 7)  # 16 ... 4096
 
 
 def weights_of(products):
@@ -299,8 +310,8 @@ for norm in (1, 3):
                 approximate = weights_of(feature(queries, w) @ feature(keys, w).T)
                 away = np.linalg.norm(approximate - exact) / np.linalg.norm(exact)
                 errors[name].append(away)
-                low = min(least.get((name, norm), 0.0), float(approximate.min()))
-                least[name, norm] = low
+                low = least.get((name, norm), np.inf)
+                least[name, norm] = min(low, float(approximate.min()))
             equal.append(np.linalg.norm(1 / 64 - exact) / np.linalg.norm(exact))
         for name in features:
             by_name[name].append(float(np.median(errors[name])))
@@ -318,6 +329,11 @@ labels = ("Random vectors m", "Error of the weights")
 figure = curves(counts, feature_errors, *labels, log_x=True, log_y=True)
 figure.savefig(options.out / "features.png", dpi=150)
 figure
+
+# %%
+# At norm 1 it comes out, for both. At norm 3 neither is of use. Trigonometric features do what the
+# second paper warns of: weights of less than −100. Positive ones stay between 0 and 1 at any m, and
+# with 4,096 random vectors they are as far off as equal weights. They are stable, and not accurate.
 
 # %%
 # 6. Beyond the training length

@@ -501,14 +501,21 @@ def laws(numbers, end):
     assert abs(slopes["cosine"] + 1 / 5) < 0.06 and slopes["sine"] < slopes["cosine"]
     risks = numbers["risk_slopes"]
     assert abs(risks["cosine"] + 4 / 5) < 0.2 and risks["cosine"] + 0.2 < risks["cosine, kept"]
-    # Random features: both are unbiased, and one is never negative.
+    # Random features: both are unbiased, with the variances of Choromanski et al. 2021, lemma 2.
     random = np.random.default_rng(1)
-    queries, keys = random.normal(size=(2, 3, 16)) / 4  # of a norm of about 1
-    w = random.normal(size=(400_000, 16))
-    for feature in (end.trigonometric, end.positive):
-        near(feature(queries, w) @ feature(keys, w).T, np.exp(queries @ keys.T), rtol=0.05)
-    for norm in (1, 3):
-        assert end.least["positive", norm] == 0.0 > end.least["trigonometric", 3]
+    query, key = random.normal(size=(2, 1, 16)) / 6
+    w = random.normal(size=(200_000, 16))
+    product = (query @ key.T).item()
+    plus, minus = np.exp(((query + key) ** 2).sum()), np.exp(((query - key) ** 2).sum())
+    for name, relative in (
+        ("trigonometric", minus * (1 - 1 / minus) ** 2 / 2),
+        ("positive", plus - 1),
+    ):
+        pairs = getattr(end, name)(query, w) * getattr(end, name)(key, w) * len(w)
+        each = pairs.reshape(-1, len(w)).sum(axis=0)  # of one random vector
+        near(each.mean(), np.exp(product), rtol=0.01, err_msg=name)
+        near(each.var(), relative * np.exp(2 * product), rtol=0.05, err_msg=name)
+    assert min(end.least["positive", norm] for norm in (1, 3)) >= 0 > end.least["trigonometric", 3]
     slopes, errors = numbers["feature_slopes"], numbers["feature_errors"]
     for name in ("trigonometric", "positive"):
         assert abs(slopes[f"{name}, norm 1"] + 0.5) < 0.05, name
