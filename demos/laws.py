@@ -428,8 +428,8 @@ figure
 # right beyond the training length  none best                @@COPY
 # ================================  =======================  ======================================
 #
-# A control costs a line, and says what a law is about: the last norm and not the depth, the edge and
-# not the bandwidth, the size of the vectors and not the kind of their features.
+# A control costs a line, and says what a law is about: the last norm and not the depth, the edge
+# and not the bandwidth, the size of the vectors and not the kind of their features.
 #
 # Questions
 # ---------
