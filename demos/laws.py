@@ -410,6 +410,11 @@ figure.savefig(options.out / "copy.png", dpi=150)
 figure
 
 # %%
+# Up to the line a curve says whether the model has learned to copy; beyond it, whether it goes on.
+# A curve that is low before the line says nothing about lengths: a thousand steps were too few.
+# What is chance among the others, three seeds show.
+
+# %%
 # Summary
 # -------
 # What the papers say, and what came out here:
@@ -425,7 +430,7 @@ figure
 # bandwidth over n                  :math:`n^{-1/5}`         slope near −1/5
 # risk over n                       :math:`n^{-4/5}`         slope between −0.8 and −1
 # error of random features          :math:`m^{-1/2}`         at norm 1; at norm 3 it hardly falls
-# right beyond the training length  none best                @@COPY
+# right beyond the training length  none best                the last figure
 # ================================  =======================  ======================================
 #
 # A control costs a line, and says what a law is about: the last norm and not the depth, the edge
