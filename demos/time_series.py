@@ -292,8 +292,9 @@ figure
 #
 # Where to go next
 # ----------------
-# This is the last tutorial. :doc:`The guides </guides>` go on: :doc:`which layer </choose>` for a
-# task of your own, :doc:`long sequences </long-sequences>`, :doc:`what heads do </interpret>`.
+# Claims of papers to measure yourself: :doc:`laws`. :doc:`The guides </guides>` go on: :doc:`which
+# layer </choose>` for a task of your own, :doc:`long sequences </long-sequences>`, :doc:`what heads
+# do </interpret>`.
 
 # sphinx_gallery_start_ignore
 result = {"errors": errors, "near": near.tolist(), "by_chance": by_chance, "far": far}

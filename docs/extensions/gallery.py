@@ -36,6 +36,7 @@ ORDER = (
     "sets",
     "image_patches",
     "time_series",
+    "laws",
 )
 
 # The titles of pages that demos write.

@@ -508,3 +508,60 @@ def time_series(numbers, end):
     heads = end.below.get_legend().get_texts()
     assert [each.get_text() for each in heads] == ["head 0", "head 1"]
     assert numbers["far"]["attention"] < numbers["far"]["linear"] < numbers["far"]["last value"]
+
+
+@writes(
+    *("bandwidth.png", "copy.png", "edge.png", "features.png"),
+    *("norms.png", "risk.png", "scale.png"),
+)
+def laws(numbers, end):
+    # The scale: given a query, its products are normal with the variance |q|², which is about d.
+    normal = np.random.default_rng(1).normal(size=(20_000, 64))
+    for width, unscaled, scaled in zip(end.widths, *numbers["largest"].values(), strict=True):
+        near(unscaled, softmax(width**0.5 * normal).max(axis=1).mean(), atol=0.05)
+        near(scaled, softmax(normal).max(axis=1).mean(), rtol=0.12)
+    # The norms: a length strays by a tenth, a slope through four means of two of them by 0.05.
+    slopes = numbers["depth_slopes"]
+    assert abs(slopes["post-norm"]) < 0.2 and -0.1 < slopes["pre-norm, no last norm"] < 0.3
+    assert abs(slopes["pre-norm"] + 0.5) < 0.2
+    assert slopes["pre-norm"] < slopes["pre-norm, larger inputs"] < -0.15
+    # The edge: Taylor's series with the moments of half a normal distribution, and of a whole one.
+    first, third = (2 / np.pi) ** 0.5, 2 * (2 / np.pi) ** 0.5
+    h, off = end.bandwidths, end.biases
+    near(off["mean, edge"][:2], first * h[:2], rtol=0.03)
+    line = (1 - first * third) / (1 - first**2)  # (μ₂² − μ₁ μ₃) / (μ₀ μ₂ − μ₁²)
+    near(off["line, edge"][:2], np.abs(line) * h[:2] ** 2 / 2, rtol=0.06)
+    for name in ("mean, middle", "line, middle"):
+        near(off[name][:2], np.exp(0.5) * h[:2] ** 2 / 2, rtol=0.03, err_msg=name)
+    # Bandwidth and risk, to a standard error of 0.03 or so of a slope through six means of twenty
+    slopes = numbers["bandwidth_slopes"]
+    assert abs(slopes["cosine"] + 1 / 5) < 0.07 and slopes["sine"] < slopes["cosine"]
+    risks = numbers["risk_slopes"]
+    assert abs(risks["cosine"] + 4 / 5) < 0.25 and risks["cosine"] + 0.2 < risks["cosine, kept"]
+    # Random features: both are unbiased, with the variances of Choromanski et al. 2021, lemma 2.
+    random = np.random.default_rng(1)
+    query, key = random.normal(size=(2, 1, 16)) / 6
+    w = random.normal(size=(200_000, 16))
+    product = (query @ key.T).item()
+    plus, minus = np.exp(((query + key) ** 2).sum()), np.exp(((query - key) ** 2).sum())
+    for name, relative in (
+        ("trigonometric", minus * (1 - 1 / minus) ** 2 / 2),
+        ("positive", plus - 1),
+    ):
+        pairs = getattr(end, name)(query, w) * getattr(end, name)(key, w) * len(w)
+        each = pairs.reshape(-1, len(w)).sum(axis=0)  # of one random vector
+        near(each.mean(), np.exp(product), rtol=0.01, err_msg=name)
+        near(each.var(), relative * np.exp(2 * product), rtol=0.05, err_msg=name)
+    assert min(end.least["positive", norm] for norm in (1, 3)) >= 0 > end.least["trigonometric", 3]
+    slopes, errors = numbers["feature_slopes"], numbers["feature_errors"]
+    for name in ("trigonometric", "positive"):
+        assert abs(slopes[f"{name}, norm 1"] + 0.5) < 0.1, name
+        assert errors[f"{name}, norm 1"] < 0.3 * errors["equal weights, norm 1"], name
+        assert errors[f"{name}, norm 3"] > 0.7 * errors["equal weights, norm 3"], name
+    # Copies: a short text is learned, and no model is better beyond its training than within.
+    assert list(numbers["accuracies"]) == ["sinusoid", "learned", "rotary", "ALiBi", "T5", "none"]
+    for name, seeds in numbers["accuracies"].items():
+        for right in np.array(seeds):
+            assert right[0] > 0.5, f"{name} has not learned: {right}"
+            assert right[-1] < right[3] + 0.05, f"{name} goes on: {right}"
+    assert max(right[-1] for right in numbers["accuracies"]["learned"]) < 0.5
