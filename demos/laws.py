@@ -411,8 +411,12 @@ figure
 
 # %%
 # Up to the line a curve says whether the model has learned to copy; beyond it, whether it goes on.
-# A curve that is low before the line says nothing about lengths: a thousand steps were too few.
-# What is chance among the others, three seeds show.
+# With 20 letters rotary positions, sinusoids and the learned table are right in 1.00, 0.95 and 0.86
+# of the letters, T5's bias in 0.60. ALiBi and no positions have not learned it (0.23): a thousand
+# steps were too few, and their curves say nothing about lengths. Beyond the line all fall. Rotary
+# positions last longest, with 0.70 at 30 letters; at 40 none is above a quarter. That the model
+# without positions goes on, as the paper's much larger ones do, does not come out here. This is one
+# seed; three show what is chance.
 
 # %%
 # Summary
@@ -430,7 +434,7 @@ figure
 # bandwidth over n                  :math:`n^{-1/5}`         slope near −1/5
 # risk over n                       :math:`n^{-4/5}`         slope between −0.8 and −1
 # error of random features          :math:`m^{-1/2}`         at norm 1; at norm 3 it hardly falls
-# right beyond the training length  none best                the last figure
+# right beyond the training length  none best                rotary lasts longest; all fall at 40
 # ================================  =======================  ======================================
 #
 # A control costs a line, and says what a law is about: the last norm and not the depth, the edge
