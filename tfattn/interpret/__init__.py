@@ -6,12 +6,16 @@ tokens or heads, and compares the result with random deletions.
 
 from tfattn.interpret.deletion import DeletionTest, deletion_test
 from tfattn.interpret.heads import head_importance, without_heads
+from tfattn.interpret.leaks import Leak, assert_no_leaks, find_leaks
 from tfattn.interpret.weights import attention_rollout, head_entropy
 
 __all__ = [
     "DeletionTest",
+    "Leak",
+    "assert_no_leaks",
     "attention_rollout",
     "deletion_test",
+    "find_leaks",
     "head_entropy",
     "head_importance",
     "without_heads",

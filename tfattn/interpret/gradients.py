@@ -1,7 +1,8 @@
 """Gradients with respect to gates on the heads of a model, before the output map."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import keras
@@ -11,6 +12,7 @@ from tfattn import _checks
 from tfattn._types import Tensor
 
 Layers = Mapping[str, keras.layers.Layer]
+Wrapper = tuple[Any, Callable[..., Any]]  # a layer, and a function of its `call` to another
 
 
 def output_map(layer: keras.layers.Layer) -> Any:
@@ -52,21 +54,31 @@ def of_gates(
     return _gradients(total, gates)
 
 
-@contextlib.contextmanager
-def _changed(layers: Layers, change: Callable[[str, Tensor], Tensor]) -> Iterator[None]:
+def _changed(
+    layers: Layers, change: Callable[[str, Tensor], Tensor]
+) -> contextlib.AbstractContextManager[None]:
     """Has the output map of each layer compute from `change(path, heads)` instead of `heads`."""
-    maps = {path: output_map(layer) for path, layer in layers.items()}
 
     def changed(path: str, call: Callable[..., Tensor]) -> Callable[..., Tensor]:
         return lambda inputs, *args, **kwargs: call(change(path, inputs), *args, **kwargs)
 
-    for path, dense in maps.items():
-        vars(dense)["call"] = changed(path, dense.call)  # not by setattr, which Keras tracks
+    return wrapped(
+        [(output_map(x), functools.partial(changed, path)) for path, x in layers.items()]
+    )
+
+
+@contextlib.contextmanager
+def wrapped(wrappers: Iterable[Wrapper]) -> Iterator[None]:
+    """Has each layer `call` what its wrapper makes of its `call`, the first innermost."""
+    before = []
     try:
+        for layer, wrap in wrappers:
+            before.append((vars(layer), vars(layer).get("call")))
+            vars(layer)["call"] = wrap(layer.call)  # not by setattr, which Keras tracks
         yield
     finally:
-        for dense in maps.values():
-            del vars(dense)["call"]
+        for attributes, call in reversed(before):
+            attributes.pop("call") if call is None else attributes.update(call=call)
 
 
 def _gradients(
