@@ -59,14 +59,14 @@ def find_leaks(
 
     Changed are later positions, what stands under padding and how much there is of it, and other
     rows, to other numbers of the input and to large ones. Any Keras model will do; it runs eagerly,
-    4 · (T + B) times or fewer, and is left as it was. Not thread-safe. Batch normalization, which
-    mixes rows in training, uses its moving statistics then, and a warning says so.
+    some 2 · (T + B) times, and is left as it was. Not thread-safe. Batch normalization, which mixes
+    rows in training, uses its moving statistics then, and a warning says so.
 
     Args:
         model: a Keras model or layer, called as `model(inputs, training=training)`, or another
             function of the inputs, such as a loss, whose layers are not seen.
         inputs: ids or floats `(B, T, ...)`, or a list, tuple or dict of arrays, as the model takes
-            them. Choose a small T that is no other size in the model.
+            them, with a small T that is no other size in the model.
         causal: True if outputs may depend on no later position of the input; of several inputs the
             name or number of that one, or a list of them; False for other models.
         padding: a number, the id or value of padding; or the lengths `(B,)` or the mask `(B, T)`,
@@ -79,8 +79,8 @@ def find_leaks(
     Returns:
         list of `Leak`, at most one for each input and kind.
     Raises:
-        ValueError: an argument does not fit the model, or the inputs have nothing to change;
-            outputs are NaN, differ from run to run, or depend on nothing.
+        ValueError: an argument does not fit the model; outputs are NaN, differ from run to run, or
+            depend on nothing.
     Warns:
         UserWarning: batch normalization in training; a model that takes no shorter inputs.
     Example:
@@ -94,10 +94,10 @@ def find_leaks(
     test = _Test(model, inputs, padding, _checks.seed(_WHO, seed))
     trials = [*map(test.positions, test.causal(causal)), *map(test.padding, test.padded)]
     trials += [test.rows()] if _checks.boolean(_WHO, "rows", rows) else []
+    if tolerance is not None:
+        test.tolerance = _checks.non_negative_number(_WHO, "tolerance", tolerance)
     with contextlib.ExitStack() as stack:
         test.start(stack, _checks.boolean(_WHO, "training", training))
-        if tolerance is not None:
-            test.tolerance = _checks.non_negative_number(_WHO, "tolerance", tolerance)
         leaks = [leak for each in trials if (leak := test.first_leak(each))]
     if not test.has_moved:
         _checks.fail(_WHO, "model", "depend on its inputs", model)
@@ -148,14 +148,13 @@ class _Test:
         each = each if each is padding else dict.fromkeys(ids or names, padding)
         self.padded = {n: x for n, x in each.items() if x is not None}
         self.real = {n: _real(self.arrays[n], self.padded.get(n)) for n in names}  # (B, T)
-        if (told and not tellers) or any(self.real.get(n, np.True_).all() for n in self.padded):
+        if len(tellers) < len(told) or any(self.real.get(n, np.True_).all() for n in self.padded):
             expected = "be a value that pads, or lengths (B,) or a mask (B, T) among the inputs"
             _checks.fail(_WHO, "padding", expected, padding)
         self.layers: list[Any] = []
         self.frozen: list[Wrapper] = []
         self.states: list[tuple[Any, np.ndarray]] = []  # which a run changes
-        self.options: dict[str, bool] = {}
-        self.has_moved, self.tolerance, self.large = False, 1e-5, 1000.0
+        self.has_moved, self.tolerance, self.large = False, -1.0, 1000.0
 
     def causal(self, causal: Any) -> list[Any]:
         """The names of inputs whose later positions must not matter."""
@@ -171,17 +170,23 @@ class _Test:
         if isinstance(self.model, keras.layers.Layer):
             if not all(layer.built for layer in flat_layers(self.model)):
                 self.model(self.structured(self.arrays), training=False)
-            self.layers, self.options = _operations(self.model), {"training": training}
+            self.layers = flat_layers(self.model)
+            inner = [x for layer in self.layers for x in getattr(layer, "operations", ())]
+            self.layers += [x for x in inner if not isinstance(x, keras.layers.Layer)]
             whole = [(v, np.array(ops.convert_to_numpy(v))) for v in self.model.variables]
             stack.callback(_restore, whole)
+            self.model = functools.partial(self.model, training=training)
             self.frozen = _frozen(self.layers) if training else []
-        if {getattr(x, "compute_dtype", "") for x in self.layers} & {"float16", "bfloat16"}:
-            self.tolerance, self.large = 1e-2, 30.0  # finite in float16
+        is_half = {getattr(x, "compute_dtype", "") for x in self.layers} & {"float16", "bfloat16"}
+        self.large = 30.0 if is_half else 1000.0  # finite in float16
+        if self.tolerance < 0:
+            self.tolerance = 1e-2 if is_half else 1e-5
         self.base = self.outputs(self.arrays)
         self.states = [x for x in whole if not np.array_equal(ops.convert_to_numpy(x[0]), x[1])]
-        again = _Trial("", "", {0: np.ones((self.size, 1), bool)}, self.arrays)
-        if any(np.isnan(x).any() for x in self.base) or self.change(again):
-            expected = f"return the same numbers again, from seeds (in {self.first_layer(again)!r})"
+        again = self.first_leak([_Trial("", "", {0: np.ones((self.size, 1), bool)}, self.arrays)])
+        if again or any(np.isnan(x).any() for x in self.base):
+            expected = f"return the same numbers again, from a seed ({again and again.layer!r})"
+            _checks.fail(_WHO, "model", expected, self.model)
             _checks.fail(_WHO, "model", expected, self.model)
 
     def structured(self, arrays: Arrays) -> Any:
@@ -195,7 +200,7 @@ class _Test:
         """The outputs of a run, from the same state."""
         _restore(self.states)
         with wrapped([*self.frozen, *wrappers]):
-            return _arrays(self.model(self.structured(arrays), **self.options))
+            return _arrays(self.model(self.structured(arrays)))
 
     def others(self, names: Iterable[Any], mask: Any, large: bool, real: bool = True) -> Arrays:
         """The inputs, some with other numbers of theirs or large ones, in a mask and where real."""
@@ -223,9 +228,8 @@ class _Test:
         """Changes of a position, which no output at an earlier one may follow."""
         length = self.arrays[name].shape[1]
         steps, kept = np.arange(length), self.kept()[length]
-        if not any(_mask(x.shape, {length: kept}) for x in self.base):
-            expected = f"be False, for no output has {length} positions"
-            _checks.fail(_WHO, "causal", expected, name)
+        if not any(length in x.shape[1:] for x in self.base):
+            _checks.fail(_WHO, "causal", f"be False: no output has {length} positions", name)
         for step, large in itertools.product(steps[1:], (False, True)):
             arrays = self.others([name], steps == step, large)
             source = f"position {step} of input {name!r}"
@@ -242,10 +246,11 @@ class _Test:
     def padding(self, name: Any) -> Iterator[_Trial]:
         """Changes of what stands under padding, which nothing real may follow; then less of it."""
         source, kept = f"what stands under the padding of input {name!r}", self.kept()
-        is_told = np.ndim(self.padded[name]) > 0
-        for large in (False, True) if is_told else ():
-            yield _Trial("padding", source, kept, self.others([name], True, large, real=False))
-        if not is_told:
+        if np.ndim(self.padded[name]):
+            for large in (False, True):
+                arrays = self.others([name], True, large, real=False)
+                yield _Trial("padding", source, kept, arrays)
+        else:
             yield _Trial("padding", source, kept, self.arrays, self.embedded(name))
         yield from self.shorter(name)
 
@@ -273,7 +278,8 @@ class _Test:
             return  # other lengths have other dropout; padding at the start moves positions
         arrays = dict(self.arrays)
         for other, x in arrays.items():
-            if x.shape[1:2] == real.shape[1:] and np.array_equal(self.real.get(other, real), real):
+            own = self.real[other] if other in self.padded else real
+            if x.shape[1:2] == real.shape[1:] and np.array_equal(own, real):
                 arrays[other] = x[:, :length]
             elif np.array_equal(x, counts):
                 arrays[other] = np.minimum(x, length)
@@ -287,27 +293,32 @@ class _Test:
         source = f"the amount of padding of input {name!r}"
         yield _Trial("padding", source, kept, self.arrays, base=arrays)
 
-    def first_leak(self, trials: Iterator[_Trial]) -> Leak | None:
+    def first_leak(self, trials: Iterable[_Trial]) -> Leak | None:
         """The leak of the first trial that has one."""
         for trial in trials:
-            if change := self.change(trial):
+            first = self.base if trial.base is None else self.outputs(trial.base)
+            second = self.outputs(trial.arrays, trial.wrappers)
+            self.has_moved |= not all(map(np.array_equal, first, second))
+            if change := _change(first, second, trial.kept, self.tolerance):
                 return Leak(trial.kind, trial.source, *change, self.first_layer(trial))
         return None
-
-    def change(self, trial: _Trial) -> tuple[str, float] | None:
-        """The first change of a kept output, and its size."""
-        first = self.base if trial.base is None else self.outputs(trial.base)
-        second = self.outputs(trial.arrays, trial.wrappers)
-        self.has_moved |= not all(map(np.array_equal, first, second))
-        return _change(first, second, trial.kept, self.tolerance)
 
     def first_layer(self, trial: _Trial) -> str | None:
         """The first layer whose outputs change where they are kept, though its inputs do not."""
         traces: list[dict[Any, Any]] = [{}, {}]
+
+        def wrapper(layer: Any, trace: dict[Any, Any]) -> Wrapper:
+            def recorded(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+                outputs, path = call(*args, **kwargs), getattr(layer, "path", None) or layer.name
+                number = sum(key[0] == path for key in trace)
+                trace[path, number] = _arrays((args, kwargs)), _arrays(outputs)
+                return outputs
+
+            return layer, lambda call: functools.partial(recorded, call)
+
         runs = (trial.base or self.arrays, ()), (trial.arrays, trial.wrappers)
         for trace, (arrays, wrappers) in zip(traces, runs, strict=True):
-            recorders = [(x, functools.partial(_recorded, trace, x)) for x in self.layers]
-            self.outputs(arrays, [*wrappers, *recorders])
+            self.outputs(arrays, [*wrappers, *(wrapper(layer, trace) for layer in self.layers)])
         for key, pair in traces[0].items():
             both = zip(pair, traces[1].get(key, pair), strict=True)
             before, after = (_change(*x, trial.kept, self.tolerance) for x in both)
@@ -330,19 +341,10 @@ def _named(inputs: Any) -> Arrays:
 
 def _real(x: np.ndarray, padding: Any) -> np.ndarray:
     """Where an input is real, `(B, T)`."""
-    if padding is None:
-        return np.ones(x.shape[:2], bool)
     told, steps = np.asarray(padding), np.arange(x.shape[1])
-    if told.ndim == 0:
-        return (x != told).reshape(*x.shape[:2], -1).any(-1)
+    if padding is None or told.ndim == 0:
+        return (x != padding).reshape(*x.shape[:2], -1).any(-1)
     return np.broadcast_to(told != 0 if told.ndim > 1 else steps < told[:, None], x.shape[:2])
-
-
-def _operations(model: Any) -> list[Any]:
-    """The layers at all levels, and the operations of functional models."""
-    layers = flat_layers(model)
-    inner = [x for layer in layers for x in getattr(layer, "operations", ())]
-    return [*layers, *(x for x in inner if not isinstance(x, keras.layers.Layer))]
 
 
 def _frozen(layers: list[Any]) -> list[Wrapper]:
@@ -353,18 +355,6 @@ def _frozen(layers: list[Any]) -> list[Wrapper]:
         paths = [x.path for x in found]
         warnings.warn(f"{_WHO}: batch normalization in training {message} {paths}", stacklevel=4)
     return [(x, lambda call: lambda *a, **k: call(*a, **{**k, "training": False})) for x in found]
-
-
-def _recorded(trace: dict[Any, Any], layer: Any, call: Callable[..., Any]) -> Callable[..., Any]:
-    """A layer's `call` that adds its numbers to the trace."""
-
-    def recorded(*args: Any, **kwargs: Any) -> Any:
-        outputs, path = call(*args, **kwargs), getattr(layer, "path", None) or layer.name
-        number = sum(key[0] == path for key in trace)
-        trace[path, number] = _arrays((args, kwargs)), _arrays(outputs)
-        return outputs
-
-    return recorded
 
 
 def _arrays(tensors: Any) -> list[np.ndarray]:
@@ -378,33 +368,25 @@ def _restore(states: list[tuple[Any, np.ndarray]]) -> None:
         variable.assign(value)
 
 
-def _mask(shape: tuple[int, ...], kept: Kept) -> tuple[int, Any] | None:
-    """(The axis of positions or 0, what is kept) of an array of this shape, or None."""
-    axis = next((a for a in range(1, len(shape)) if shape[a] in kept), 0)
-    mask = kept.get(shape[axis] if axis else 0)
-    if mask is None or (shape[:1] != mask.shape[:1] and not (shape == () and mask.all())):
-        return None
-    sizes = [mask.shape[min(a, 1)] if a in (0, axis) else 1 for a in range(len(shape))]
-    return axis, mask.reshape(sizes) if shape else np.True_
-
-
 def _change(
     first: list[np.ndarray], second: list[np.ndarray], kept: Kept, tolerance: float
 ) -> tuple[str, float] | None:
     """The first place where what is kept changes, and the size of the largest change."""
     for number, (x, y) in enumerate(zip(first, second, strict=False)):
         y = y[tuple(map(slice, x.shape))] if x.ndim == y.ndim else y
-        masked = _mask(x.shape, kept)
-        if masked is None or x.shape != y.shape:
+        axis = next((a for a in range(1, x.ndim) if x.shape[a] in kept), 0)
+        mask = kept.get(x.shape[axis] if axis else 0)
+        if mask is None or x.shape != y.shape or x.shape[:1] not in (mask.shape[:1], ()):
             continue
-        axis, mask = masked
+        sizes = [mask.shape[min(a, 1)] if a in (0, axis) else 1 for a in range(x.ndim)]
+        mask = mask.reshape(sizes) if x.ndim else mask.all()  # a number is of all rows
         with np.errstate(invalid="ignore"):
             size = np.where((x == y) | (np.isnan(x) & np.isnan(y)), 0.0, np.abs(x - y))
         size = np.where(mask, np.nan_to_num(size, nan=np.inf), 0.0)
         scale = np.abs(np.where(mask & np.isfinite(x), x, 0)).max(initial=0)
-        places = np.argwhere(size > tolerance * scale)
-        if len(places):
-            place = min(places.tolist(), key=lambda place: (place[axis : axis + 1], place))
+        places = np.argwhere(size > tolerance * scale).tolist()
+        if places:
+            place = min(places, key=lambda place: (place[axis : axis + 1], place))
             words = f"output {number}" if len(first) > 1 else "the output"
             words += f" in row {place[0]}" if place else ""
             words += f" at position {place[axis]}" if axis else ""
