@@ -370,7 +370,7 @@ RIGHT = {
     ),
     "CausalLM": (lambda: tfattn.CausalLM(V, **SIZES), PADDED, IS_PADDED),
     "BahdanauSeq2Seq": (
-        lambda: tfattn.BahdanauSeq2Seq(V, width=D, hidden_size=4),
+        lambda: tfattn.BahdanauSeq2Seq(V, width=D, units=4),
         *((SOURCE, PADDED), {"causal": 1, "padding": 0}),
     ),
     "TransformerEncoder": (lambda: tfattn.TransformerEncoder(V, **SIZES), PADDED, ENCODER),
