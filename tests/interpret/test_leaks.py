@@ -274,8 +274,8 @@ def keras_hub():
     return pytest.importorskip("keras_hub")
 
 
-def of_keras_hub(kind, **options):
-    x, mask = keras.Input((None, D)), keras.Input((None,), dtype="int32")
+def of_keras_hub(kind):
+    x, mask = keras.Input((None, D), name="x"), keras.Input((None,), dtype="int32", name="mask")
     layer = getattr(keras_hub().layers, kind)(intermediate_dim=16, num_heads=2)
     mask_name = "padding_mask" if kind == "TransformerEncoder" else "decoder_padding_mask"
     return keras.Model({"x": x, "mask": mask}, layer(x, **{mask_name: mask}))
