@@ -448,7 +448,7 @@ def test_leak_is_described_by_where_it_comes_from_and_goes():
 
     model = keras.Sequential([Ahead(name="ahead")])
     (leak,) = find_leaks(model, X)
-    assert (leak.kind, leak.layer) == ("future", "sequential/ahead")
+    assert leak.kind == "future" and leak.layer.endswith("ahead")
     assert leak.source == "position 5 of input 0"
     assert leak.output == "the output in row 1 at position 2"
     assert str(leak).startswith("future: position 5 of input 0 changes the output in row 1 at pos")
@@ -483,11 +483,14 @@ def test_rows_that_mix_are_reported_unless_that_is_asked_for():
 
 
 def test_padding_of_one_length_is_tested_by_its_embedding():
-    model = language_model(Block(L.Attention(), name="block"), mask_zero=False, length=T)
-    model.layers[2].attention = lambda *args, **kwargs: ops.flip(args[0], axis=1)
+    flipped = L.Lambda(lambda x: x + x[:, ::-1], name="flipped")
+    model = language_model(flipped, mask_zero=False, length=T)
     with pytest.warns(UserWarning, match="not tested with less padding"):
         (leak,) = find_leaks(model, PADDED, causal=False, padding=0)
-    assert "what stands under the padding" in leak.source and leak.layer == "block"
+    assert "what stands under the padding" in leak.source and leak.layer == "flipped"
+    right = language_model(L.Dense(D), mask_zero=False, length=T)
+    with pytest.warns(UserWarning, match="not tested with less padding"):
+        assert_no_leaks(right, PADDED, padding=0)
 
 
 def test_padding_of_inputs_with_lengths_of_their_own():
@@ -552,7 +555,7 @@ def test_model_is_left_as_it_was(tmp_path):
 
 class Unseeded(L.Layer):
     def call(self, x):
-        return x + keras.random.normal(x.shape, seed=int(np.random.randint(1000)))
+        return x + np.random.normal()
 
 
 @pytest.mark.parametrize(
@@ -575,7 +578,10 @@ class Unseeded(L.Layer):
             "`causal` must be False: no output has 7 positions",
         ),
         (lambda: find_leaks(of_floats(), X, padding=0.0), "`padding` must be a value that pads"),
-        (lambda: find_leaks(of_floats(), X, padding=LENGTHS), "among the inputs"),
+        (
+            lambda: find_leaks(of_floats(), X, padding=LENGTHS),
+            "`padding` .* mask .* among the inputs",
+        ),
         (lambda: find_leaks(of_floats(), X, padding={1: 0.0}), "`padding` must be a value that"),
         (lambda: find_leaks(lambda x: x * np.nan, X), "`model` must return the same numbers again"),
         (
