@@ -73,8 +73,9 @@ def wrapped(wrappers: Iterable[Wrapper]) -> Iterator[None]:
     before = []
     try:
         for layer, wrap in wrappers:
-            before.append((vars(layer), vars(layer).get("call")))
-            vars(layer)["call"] = wrap(layer.call)  # not by setattr, which Keras tracks
+            attributes: dict[str, Any] = vars(layer)
+            before.append((attributes, attributes.get("call")))
+            attributes["call"] = wrap(layer.call)  # not by setattr, which Keras tracks
         yield
     finally:
         for attributes, call in reversed(before):
