@@ -73,7 +73,7 @@ def wrapped(wrappers: Iterable[Wrapper]) -> Iterator[None]:
     before = []
     try:
         for layer, wrap in wrappers:
-            attributes: dict[str, Any] = vars(layer)
+            attributes = layer.__dict__
             before.append((attributes, attributes.get("call")))
             attributes["call"] = wrap(layer.call)  # not by setattr, which Keras tracks
         yield
