@@ -49,7 +49,7 @@ BUDGET = {
     "training": 1205,
     "data": 2075,
     "plot": 1070,
-    "interpret": 961,
+    "interpret": 976,
     "convert": 1965,
     "translator": 1703,
     "examples": 97,

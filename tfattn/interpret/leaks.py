@@ -157,6 +157,7 @@ class _Test:
         self.frozen: list[Wrapper] = []
         self.states: list[tuple[Any, np.ndarray]] = []  # which a run changes
         self.has_moved, self.tolerance, self.large = False, -1.0, 1000.0
+        self.training = False
 
     def causal(self, causal: Any) -> list[Any]:
         """The names of inputs whose later positions must not matter."""
@@ -178,7 +179,7 @@ class _Test:
             whole = [(v, np.array(ops.convert_to_numpy(v))) for v in self.model.variables]
             stack.callback(_restore, whole)
             self.model = functools.partial(self.model, training=training)
-            self.frozen = _frozen(self.layers) if training else []
+            self.frozen, self.training = _frozen(self.layers) if training else [], training
         is_half = {getattr(x, "compute_dtype", "") for x in self.layers} & {"float16", "bfloat16"}
         self.large = 30.0 if is_half else 1000.0  # finite in float16
         if self.tolerance < 0:
@@ -200,7 +201,7 @@ class _Test:
     def outputs(self, arrays: Arrays, wrappers: Sequence[Wrapper] = ()) -> list[np.ndarray]:
         """The outputs of a run, from the same state."""
         _restore(self.states)
-        with wrapped([*self.frozen, *wrappers]):
+        with wrapped([*self.frozen, *wrappers]), _seeded():
             return _arrays(self.model(self.structured(arrays)))
 
     def others(self, names: Iterable[Any], mask: Any, large: bool, real: bool = True) -> Arrays:
@@ -275,7 +276,8 @@ class _Test:
         """The inputs beside those with less padding."""
         real, counts = self.real[name], self.real[name].sum(1)
         length = counts.max() if counts.max() < real.shape[1] else counts[counts > 0].min()
-        if self.states or (real != (np.arange(real.shape[1]) < counts[:, None])).any():
+        is_random = self.states or (self.training and keras.backend.backend() == "torch")
+        if is_random or (real != (np.arange(real.shape[1]) < counts[:, None])).any():
             return  # other lengths have other dropout; padding at the start moves positions
         arrays = dict(self.arrays)
         for other, x in arrays.items():
@@ -362,6 +364,19 @@ def _arrays(tensors: Any) -> list[np.ndarray]:
     """The tensors of a structure whose numbers are known, in float64."""
     arrays = [as_array(x) for x in keras.tree.flatten(tensors) if hasattr(x, "shape")]
     return [x.astype("float64") for x in arrays if x is not None and x.dtype.kind in "biufV"]
+
+
+@contextlib.contextmanager
+def _seeded() -> Iterator[None]:
+    """The same numbers of PyTorch's own generator, from which Keras draws dropout without a seed."""
+    if keras.backend.backend() != "torch":
+        yield
+        return
+    import torch
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        yield
 
 
 def _restore(states: list[tuple[Any, np.ndarray]]) -> None:
