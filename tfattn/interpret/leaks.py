@@ -368,7 +368,7 @@ def _arrays(tensors: Any) -> list[np.ndarray]:
 
 @contextlib.contextmanager
 def _seeded() -> Iterator[None]:
-    """The same numbers of PyTorch's own generator, from which Keras draws dropout without a seed."""
+    """The same numbers of PyTorch's own generator, which dropout without a seed uses."""
     if keras.backend.backend() != "torch":
         yield
         return
