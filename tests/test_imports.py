@@ -49,7 +49,7 @@ BUDGET = {
     "training": 1205,
     "data": 2075,
     "plot": 1070,
-    "interpret": 976,
+    "interpret": 892,
     "convert": 1965,
     "translator": 1703,
     "examples": 97,

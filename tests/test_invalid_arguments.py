@@ -719,7 +719,6 @@ TABLE = [
         rows=FLAG.of(True),
         training=FLAG,
         tolerance=NON_NEGATIVE.optional,
-        seed=KINDS["seed"],
     ),
     # Examples.
     row("load_example", name=NAME.of("grammar")),

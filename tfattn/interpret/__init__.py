@@ -1,7 +1,6 @@
-"""The importance of tokens and heads in a model, and a test of that importance.
+"""The importance of tokens and heads in a model, a test of it, and a test of models for leaks.
 
-Weights of a model come from `tfattn.attention_weights`. `deletion_test` deletes the most important
-tokens or heads, and compares the result with random deletions.
+Weights of a model come from `tfattn.attention_weights`.
 """
 
 from tfattn.interpret.deletion import DeletionTest, deletion_test
