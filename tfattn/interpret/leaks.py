@@ -61,14 +61,14 @@ def find_leaks(
 
     Args:
         model: a Keras model or layer, called with `training`, or a function, such as a loss.
-        inputs: ids or floats `(B, T, ...)`, or a list, tuple or dict; T is no other size in there.
+        inputs: ids or floats `(B, T, ...)`, or a list, tuple or dict; T no other size in the model.
         causal: False if outputs may look ahead; of several inputs the target's name or number.
         padding: the id or value of padding, or lengths `(B,)` or a mask `(B, T)`, True = real; or a
             dict from names or numbers of inputs to these.
         rows: False for a model whose rows may depend on each other.
-        training: True for runs with dropout, from one seed; batch normalization stays as in tests.
-        tolerance: share of the largest number of an output. Defaults to 1e-5, in half to 1e-2.
-        seed: int for the new numbers, or None for others in each call.
+        training: True for runs with dropout, from one seed; batch normalization as in evaluation.
+        tolerance: share of the largest number of an output by which it may change. Defaults to
+            1e-5, in half precision to 1e-2.
     Returns:
         list of `Leak`, at most one for each input and kind.
     Raises:
