@@ -49,7 +49,7 @@ BUDGET = {
     "training": 1207,
     "data": 2075,
     "plot": 1070,
-    "interpret": 550,
+    "interpret": 892,
     "convert": 1965,
     "translator": 1703,
     "examples": 97,

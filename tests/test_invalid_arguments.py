@@ -709,6 +709,17 @@ TABLE = [
         model=OBJECT.of(New(built_transformer)),
         heads=KINDS["heads"],
     ),
+    row(
+        "interpret.find_leaks",
+        lambda **a: interpret.find_leaks(**{"inputs": FLOATS, **a}),
+        model=kind(ops.negative, *FUNCTIONS, tried=OF_OBJECTS),
+        inputs=KINDS["inputs"].of(FLOATS, *ALONE, "an axis less"),
+        causal=kind(True, "0", tried=OF_SCALARS),
+        padding=kind(None, "None", tried=OF_SCALARS),
+        rows=FLAG.of(True),
+        training=FLAG,
+        tolerance=NON_NEGATIVE.optional,
+    ),
     # Examples.
     row("load_example", name=NAME.of("grammar")),
 ]
@@ -729,7 +740,8 @@ LEFT_OUT = {
     *("decoding.Hypotheses", "decoding.Past", "decoding.ScoredText"),
     *("kernel_regression.Band", "kernel_regression.LeaveOneOut", "scalings.Scaling"),
     "kernel_regression.kernels.Kernel",
-    *("interpret.DeletionTest", "training.AveragedWeights", "training.transformer_layout"),
+    *("interpret.DeletionTest", "interpret.Leak", "interpret.assert_no_leaks"),
+    *("training.AveragedWeights", "training.transformer_layout"),
 }
 KNOWN = {each.name for each in TABLE} | LEFT_OUT
 

@@ -59,26 +59,23 @@ def deletion_test(
 ) -> DeletionTest:
     """Deletes the most important heads or tokens, and for comparison as many at random.
 
-    If an importance is meaningful, the measure changes more without the most important candidates
-    than without others. Models are not trained on such inputs (Hooker et al. 2019,
-    arXiv:1806.10758).
+    If an importance is meaningful, the measure changes more without the most important candidates.
+    Models are not trained on such inputs (Hooker et al. 2019, arXiv:1806.10758).
 
     Args:
         measure: function from the deleted candidates to a number, such as a loss or a score. For
-            heads it receives a dict from the layer to the numbers of its heads, as `without_heads`
-            takes it; for tokens a bool array in the shape of `importance`, True = deleted.
+            heads it receives a dict, as `without_heads` takes it; for tokens a bool array in the
+            shape of `importance`, True = deleted.
         importance: of heads, a dict from the layer to `(H,)`, as from `head_importance`, ranked
             over all layers; or of tokens, `(T,)`, or `(B, T)`, ranked in each row.
         size: positive int, the number of deleted heads, or of deleted tokens per row (or all).
-        candidates: bool, in the structure of `importance`: True = may be deleted, False for example
-            for padding. Defaults to all.
+        candidates: bool, in the structure of `importance`: False, as for padding, is not deleted.
         num_random: positive int R, the number of random deletions.
         seed: int, or None for a new one per call. Defaults to 0.
     Returns:
-        `DeletionTest` with the measures and a p-value; `str` describes them.
+        `DeletionTest`; its `str` describes it.
     Raises:
-        ValueError: `measure` returns no finite number, `importance` holds no finite numbers,
-            `candidates` does not fit it, or `size` leaves nothing to choose.
+        ValueError: a number is not finite, `candidates` do not fit, or `size` leaves no choice.
     Example:
         >>> counts = np.array([5.0, 1.0, 1.0, 1.0])
         >>> test = tfattn.interpret.deletion_test(lambda gone: counts[~gone].sum(), counts, size=1)
@@ -98,9 +95,8 @@ def deletion_test(
         _checks.fail(_WHO, "size", f"be below the number of candidates, {most}", size)
 
     def measured(deleted: np.ndarray) -> float:
-        return _checks.finite_number(
-            _WHO, "measure", float(measure(_as_given(deleted, importance)))
-        )
+        value = float(measure(_as_given(deleted, importance)))
+        return _checks.finite_number(_WHO, "measure", value)
 
     named = _largest(numbers, allowed, size)
     draws = [_largest(generator.random(numbers.shape), allowed, size) for _ in range(num_random)]
@@ -117,12 +113,12 @@ def _numbers(importance: Any) -> np.ndarray:
     if not isinstance(importance, Mapping):
         _checks.array(_WHO, "importance", importance, "(T,), (B, T), or a dict to (H,)")
         _checks.rank(_WHO, "importance", importance.shape, (1, 2), "(T,) or (B, T)")
-        numbers = ops.convert_to_numpy(importance).astype("float64")
+        numbers = ops.convert_to_numpy(importance)
     else:
         for path, layer in importance.items():
             _checks.rank(_WHO, f"importance[{path!r}]", np.shape(layer), (1,), "(H,)")
-        layers = [ops.convert_to_numpy(x) for x in importance.values()]
-        numbers = np.concatenate(layers).astype("float64")
+        numbers = np.concatenate([ops.convert_to_numpy(x) for x in importance.values()])
+    numbers = numbers.astype("float64")
     if not np.isfinite(numbers).all():
         _checks.fail(_WHO, "importance", "hold finite numbers", importance)
     return numbers
@@ -135,8 +131,8 @@ def _allowed(candidates: Any, importance: Any, shape: tuple[int, ...]) -> np.nda
     given = candidates
     if isinstance(importance, Mapping):
         _checks.mapping(_WHO, "candidates", candidates, importance)
-        given = [ops.convert_to_numpy(candidates[path]) for path in importance]
-        given = np.concatenate([np.atleast_1d(layer) for layer in given])
+        layers = [ops.convert_to_numpy(candidates[path]) for path in importance]
+        given = np.concatenate([np.atleast_1d(x) for x in layers])
     given = ops.convert_to_numpy(given)
     if given.dtype != bool or given.shape != shape:
         expected = f"be boolean, in the shape of `importance`, {shape} (`x != 0` is boolean)"

@@ -1,7 +1,8 @@
 """Gradients with respect to gates on the heads of a model, before the output map."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import keras
@@ -11,6 +12,7 @@ from tfattn import _checks
 from tfattn._types import Tensor
 
 Layers = Mapping[str, keras.layers.Layer]
+Wrapper = tuple[Any, Callable[..., Any]]  # a layer, and a function of its `call` and arguments
 
 
 def output_map(layer: keras.layers.Layer) -> Any:
@@ -19,11 +21,7 @@ def output_map(layer: keras.layers.Layer) -> Any:
 
 
 def of_gates(
-    who: str,
-    layers: Layers,
-    model: keras.layers.Layer,
-    inputs: Any,
-    objective: Callable[[Any], Tensor],
+    who: str, layers: Layers, model: Any, inputs: Any, objective: Callable[[Any], Tensor]
 ) -> dict[str, Tensor]:
     """∂ objective / ∂ gates, float32 `(B, H)`, of the layers that a run of the model calls."""
     gates: dict[str, Tensor] = {}
@@ -45,33 +43,41 @@ def of_gates(
             result = objective(model(inputs, training=False))
         if not ops.is_tensor(result) or len(result.shape) > 1:
             expected = "return a tensor of shape () or (B,), by keras.ops"
-            shape = getattr(result, "shape", None)
-            _checks.fail(who, "objective", expected, result if shape is None else tuple(shape))
+            received = tuple(getattr(result, "shape", ())) or result
+            _checks.fail(who, "objective", expected, received)
         return ops.sum(ops.cast(result, "float32"))
 
     return _gradients(total, gates)
 
 
-@contextlib.contextmanager
-def _changed(layers: Layers, change: Callable[[str, Tensor], Tensor]) -> Iterator[None]:
+def _changed(
+    layers: Layers, change: Callable[[str, Tensor], Tensor]
+) -> contextlib.AbstractContextManager[None]:
     """Has the output map of each layer compute from `change(path, heads)` instead of `heads`."""
+
+    def changed(path: str, call: Any, inputs: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        return call(change(path, inputs), *args, **kwargs)
+
     maps = {path: output_map(layer) for path, layer in layers.items()}
+    return wrapped((x, functools.partial(changed, path)) for path, x in maps.items())
 
-    def changed(path: str, call: Callable[..., Tensor]) -> Callable[..., Tensor]:
-        return lambda inputs, *args, **kwargs: call(change(path, inputs), *args, **kwargs)
 
-    for path, dense in maps.items():
-        vars(dense)["call"] = changed(path, dense.call)  # not by setattr, which Keras tracks
+@contextlib.contextmanager
+def wrapped(wrappers: Iterable[Wrapper]) -> Iterator[None]:
+    """Has each layer call its wrapper, which receives its `call`; the first innermost."""
+    before = []
     try:
+        for layer, wrap in wrappers:
+            attributes = layer.__dict__
+            before.append((attributes, attributes.get("call")))
+            attributes["call"] = functools.partial(wrap, layer.call)  # not setattr, tracked
         yield
     finally:
-        for dense in maps.values():
-            del vars(dense)["call"]
+        for attributes, call in reversed(before):
+            attributes.pop("call") if call is None else attributes.update(call=call)
 
 
-def _gradients(
-    function: Callable[[dict[str, Any]], Any], tensors: dict[str, Any]
-) -> dict[str, Any]:
+def _gradients(function: Callable[[Any], Any], tensors: dict[str, Any]) -> dict[str, Any]:
     """The gradients of a scalar function of tensors."""
     backend = keras.backend.backend()
     if backend == "tensorflow":

@@ -10,8 +10,7 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn._types import Tensor
-from tfattn.interpret import gradients
-from tfattn.interpret.gradients import output_map
+from tfattn.interpret.gradients import of_gates, output_map
 from tfattn.layers.base import flat_layers
 
 
@@ -24,20 +23,15 @@ def without_heads(
         with tfattn.interpret.without_heads(model, {"decoder/block_0/cross_attention": [2]}):
             translations = tfattn.translate(model, sentences, source, target)
 
-    The rows of the output map that belong to these heads are 0 in the scope, also for compiled
-    functions such as `predict` and for other threads. Afterwards the model is as it was, also after
-    an error. Do not train in the scope. It needs memory for a copy of these maps.
-
-    It works for `MultiHeadAttention` of this package, for `keras.layers.MultiHeadAttention` and
-    `GroupQueryAttention`, and for attention layers of KerasHub with an output map of the same form.
+    Their rows of the output map are 0 in the scope, also for compiled functions such as `predict`
+    and for other threads; do not train in it. The model is restored, also after an error. It works
+    for `MultiHeadAttention`, for those of Keras, and for layers of KerasHub with such a map.
 
     Args:
         model: a built model or layer, without LoRA and not quantized in these maps.
-        heads: dict from the path of an attention layer, as in `tfattn.attention_weights`, to the
-            number of a head or to several, counted from 0.
+        heads: dict from the path of a layer, as in `tfattn.attention_weights`, to heads, from 0.
     Raises:
-        ValueError: a path is not that of a layer whose heads can be switched off, or a head does
-            not exist.
+        ValueError: there is no such layer, or its heads can't be switched off, or no such head.
     Example:
         >>> model = TransformerEncoderBlock(num_heads=2, hidden_dim=8, name="block")
         >>> tokens = np.ones((1, 3, 4), "float32")
@@ -82,12 +76,10 @@ def head_importance(
     at gates of 1, where gate_h multiplies the output of head h.
 
     To first order it is the change of the objective without the head. Where two heads do the same
-    work, the model may do as well without one of great importance: `without_heads` and
-    `deletion_test` show whether it does. Not thread-safe: the layers have gates while it runs.
+    work, the model may do as well without one of them: see `deletion_test`. Not thread-safe.
 
     Args:
-        model: a model or layer, called as `model(inputs, training=False)`, three times. The layers
-            are those of `without_heads`.
+        model: a model or layer as in `without_heads`, called with `training=False`, three times.
         inputs: the inputs of the model.
         objective: function from the output of the model to `(B,)`, a number for each row, such as
             its loss, or to their sum. A mean over the rows would divide the importance by B.
@@ -104,22 +96,20 @@ def head_importance(
         >>> {path: heads.shape for path, heads in importance.items()}
         {'block/self_attention': (2,)}
 
-    Source: Michel, Levy and Neubig 2019, arXiv:1905.10650, section 4.1. Differs from it in that it
-    does not divide by the norm of each layer.
+    Source: Michel, Levy and Neubig 2019, arXiv:1905.10650, section 4.1, without the norm by layer.
     """
     who = "head_importance"
-    _check_model(who, model)
-    model(inputs, training=False)  # builds it
-    found = gradients.of_gates(who, _layers_with_heads(who, model), model, inputs, objective)
-    return {
-        path: np.abs(ops.convert_to_numpy(gradient)).mean(axis=0)
-        for path, gradient in found.items()
-    }
+    layers = _layers_with_heads(who, model, inputs)
+    gradients = of_gates(who, layers, model, inputs, objective)
+    return {path: np.abs(ops.convert_to_numpy(x)).mean(axis=0) for path, x in gradients.items()}
 
 
-def _layers_with_heads(who: str, model: keras.layers.Layer) -> dict[str, keras.layers.Layer]:
-    """The attention layers whose heads meet in one output map, by path."""
-    _check_model(who, model)
+def _layers_with_heads(who: str, model: Any, *inputs: Any) -> dict[str, keras.layers.Layer]:
+    """The attention layers whose heads meet in one output map, by path; inputs build the model."""
+    if not isinstance(model, keras.layers.Layer):
+        _checks.fail(who, "model", "be a Keras model or layer", model)
+    for each in inputs:
+        model(each, training=False)
     layers = {}
     for layer in flat_layers(model):
         if _joins_heads(output_map(layer)):
@@ -127,18 +117,10 @@ def _layers_with_heads(who: str, model: keras.layers.Layer) -> dict[str, keras.l
                 _checks.fail(who, "model", "have a path of its own for each layer", layer.path)
             layers[layer.path] = layer
     if not layers:
-        expected = (
-            "be built, and have a layer whose heads can be switched off, such as "
-            "MultiHeadAttention, without LoRA and not quantized"
-        )
+        expected = "be built, with a layer like MultiHeadAttention, without LoRA and not quantized"
         names = [x.path for x in flat_layers(model) if "attention" in type(x).__name__.lower()]
         _checks.fail(who, "model", expected, names or model)
     return layers
-
-
-def _check_model(who: str, model: Any) -> None:
-    if not isinstance(model, keras.layers.Layer):
-        _checks.fail(who, "model", "be a Keras model or layer", model)
 
 
 def _joins_heads(layer: Any) -> bool:

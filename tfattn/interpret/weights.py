@@ -18,13 +18,11 @@ def attention_rollout(weights: Mapping[str, ArrayLike], residual: float = 0.5) -
         A_l     = residual · I + (1 − residual) · mean over heads of the weights of layer l
         rollout = A_L · … · A_2 · A_1
 
-    It is computed from the weights and a share for the residual connections, without values or
-    feed-forward networks. It shows where information could come from, not what was used.
+    Without values and feed-forward networks: where information could come from, not what was used.
 
     Args:
-        weights: the weights `(B, H, T, T)` or `(B, T, T)` of the layers of one stack, from the
-            first layer to the last, as `tfattn.attention_weights` returns them. For a model with
-            an encoder and a decoder, select the paths of one of them, without cross-attention.
+        weights: `(B, H, T, T)` or `(B, T, T)` of the layers of one stack, the first one first, as
+            `tfattn.attention_weights` returns them; of an encoder or a decoder, not of both.
         residual: number in [0, 1), the weight of the residual connection. Defaults to 0.5.
     Returns:
         `(B, T, T)`, float64: in row t the shares of the inputs in token t of the last layer. Each
@@ -69,15 +67,12 @@ def head_entropy(
     is not an importance: a head may look sharply at a token that does not matter.
 
     Args:
-        weights: the weights `(B, H, T, S)` or `(B, T, S)` by layer, as `tfattn.attention_weights`
-            returns them.
-        query_mask: bool `(B, T)`, True = real query. Defaults to all; queries that attend to
-            nothing are left out in any case.
+        weights: `(B, H, T, S)` or `(B, T, S)` by layer, as from `tfattn.attention_weights`.
+        query_mask: bool `(B, T)`, True = real query. Queries without a key never count.
     Returns:
         dict from the layer to `(H,)`, float64; NaN where no query is left.
     Raises:
-        ValueError: weights have another rank, do not fit `query_mask`, or have a row that sums to
-            more than 1.
+        ValueError: weights of another rank, that do not fit `query_mask`; a row above 1.
     Example:
         >>> weights = {"layer": np.array([[[[1.0, 0.0, 0.0]], [[0.5, 0.5, 0.0]]]])}
         >>> print(tfattn.interpret.head_entropy(weights)["layer"].round(3))
