@@ -103,7 +103,7 @@ class Cooldown(keras.optimizers.schedules.LearningRateSchedule):
     def __init__(
         self, schedule: keras.optimizers.schedules.LearningRateSchedule, start: int, steps: int
     ):
-        if isinstance(schedule, dict):  # of the config
+        if isinstance(schedule, dict) and "class_name" in schedule:  # of the config
             schedule = keras.optimizers.schedules.deserialize(schedule)
         if not isinstance(schedule, keras.optimizers.schedules.LearningRateSchedule):
             _checks.fail("Cooldown", "schedule", "be a Keras LearningRateSchedule", schedule)
