@@ -33,7 +33,7 @@ def test_page_of_traps_has_ten_of_them_and_each_prints_something(page):
 
 
 def test_trap_prints_what_its_page_says(tmp_path, monkeypatch):
-    pytest.importorskip("torch")
+    pytest.importorskip("torch", reason="the page shows code of PyTorch, extra `bench`")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TF_KERAS", "0")  # restores it after the page has set it
     variables = {"__name__": "__main__"}

@@ -229,8 +229,9 @@ def test_shared_calls_with_other_masks_or_scores_have_traces_of_their_own():
 
 
 @pytest.mark.slow
-def test_shared_layers_of_one_kind_have_one_trace(monkeypatch, made):
-    monkeypatch.setattr(dispatch, "_is_long", lambda call, _: tf.shape(call.query)[2] > 0)
+@pytest.mark.parametrize("known", [False, True], ids=["unknown sizes", "known sizes"])
+def test_shared_layers_of_one_kind_have_one_trace(monkeypatch, made, known):
+    monkeypatch.setattr(dispatch, "_is_long", lambda call, _: known or tf.shape(call.query)[2] > 0)
     operands, rules = drawn(T, S, S), [mask_of("by head", seed) for seed in (3, 5)]
 
     def run(*operands, path=None):
@@ -242,7 +243,8 @@ def test_shared_layers_of_one_kind_have_one_trace(monkeypatch, made):
         output, gradients = tensors.both_ways(twice, operands)
         return [output, *gradients]
 
-    graph = tf.function(run, input_signature=[tf.TensorSpec((None, H, None, D))] * 3)
+    shapes = [x.shape if known else (None, H, None, D) for x in operands]
+    graph = tf.function(run, input_signature=[tf.TensorSpec(shape) for shape in shapes])
     assert_close(graph(*operands), run(*operands, path="dense"))
     # forward, backward, and what no one has differentiated twice
     assert [function.experimental_get_tracing_count() for function in made] == [1, 1, 0]

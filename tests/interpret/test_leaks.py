@@ -271,7 +271,7 @@ def with_lengths():
 
 
 def keras_hub():
-    return pytest.importorskip("keras_hub")
+    return pytest.importorskip("keras_hub", reason="about models of KerasHub, extra `bench`")
 
 
 def of_keras_hub(kind):
@@ -281,26 +281,15 @@ def of_keras_hub(kind):
     return keras.Model({"x": x, "mask": mask}, layer(x, **{mask_name: mask}))
 
 
+HUB_SIZES = {"vocabulary_size": V, "num_layers": 1, "hidden_dim": D, "intermediate_dim": 16}
+
+
 def llama():
-    return keras_hub().models.LlamaBackbone(
-        vocabulary_size=V,
-        num_layers=1,
-        num_query_heads=2,
-        hidden_dim=D,
-        intermediate_dim=16,
-        num_key_value_heads=1,
-    )
+    return keras_hub().models.LlamaBackbone(**HUB_SIZES, num_query_heads=2, num_key_value_heads=1)
 
 
 def bart():
-    return keras_hub().models.BartBackbone(
-        vocabulary_size=V,
-        num_layers=1,
-        num_heads=2,
-        hidden_dim=D,
-        intermediate_dim=16,
-        max_sequence_length=T,
-    )
+    return keras_hub().models.BartBackbone(**HUB_SIZES, num_heads=2, max_sequence_length=T)
 
 
 SIZES = {"num_layers": 1, "width": D, "num_heads": 2, "hidden_dim": 16}
