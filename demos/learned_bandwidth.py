@@ -355,7 +355,7 @@ counts, in_plane = sweeps["n"], {}
 for n in counts:
     in_plane[n] = linear_attention(n=n).evaluate(*tasks(64, n=n), verbose=0)
 of_softmax = measured["n"][1, 1]  # the error on new tasks, in two dimensions
-shown = {"linear attention": np.array([*in_plane.values()]), "softmax attention": of_softmax}
+shown = {"softmax attention": of_softmax, "linear attention": np.array([*in_plane.values()])}
 figure = curves(counts, shown, "points n of a task", "squared error", log_x=True, log_y=True)
 figure.axes[0].set_yticks([0.03, 0.1, 0.3], ["0.03", "0.1", "0.3"])
 figure.savefig(options.out / "errors.png", dpi=150)
