@@ -69,9 +69,11 @@ BUILDS = [Case("building, 6 blocks", 2, 32, 64, causal=True, blocks=6)]
 
 def model_of(case: Case, kind: Callable[..., keras.layers.Layer]) -> keras.Model:
     x = inputs = keras.Input((case.tokens, case.width))
+    options: dict[str, Any] = {"use_causal_mask": True} if case.causal else {}
     if case.padded:
-        x = keras.layers.Masking()(x)
-    options = {"use_causal_mask": True} if case.causal else {}
+        # Not by `Masking`: Keras's layer removes the mask of its inputs, so that the residual
+        # connection loses it, and from the second block on the model attends to padding.
+        options["key_mask"] = keras.ops.any(x != 0, axis=-1)  # (B, T)
     for _ in range(case.blocks):
         attention = kind(num_heads=HEADS, key_dim=case.width // HEADS)
         x = keras.layers.Add()([x, attention(query=x, value=x, **options)])

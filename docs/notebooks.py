@@ -1,64 +1,56 @@
-"""Makes a notebook of each tutorial: `python docs/notebooks.py`. They come to `notebooks/`.
+"""Makes notebooks of the tutorials: `python docs/notebooks.py`. They come to `out/notebooks/`, in
+English and in Chinese, with the Chinese scripts.
 
-Sphinx-Gallery makes them of the scripts in `demos/`, as it makes those of the pages. They have no
-outputs. Each has the hash of its script; `--check` names those whose script has changed since.
+Sphinx-Gallery makes the English ones of the scripts in `demos/`, as it makes those of the pages;
+the Chinese ones are made of the Chinese pages, which have the same code. They have no outputs.
 """
 
 import argparse
-import hashlib
-import json
 import re
 import sys
 from pathlib import Path
 from typing import Any
 
+import cells
+import nbformat
+
 ROOT = Path(__file__).resolve().parent.parent
-NOTEBOOKS = ROOT / "notebooks"
+OUT = ROOT / "out" / "notebooks"
 INSTALL = """\
 # In a clone of the repository this installs the clone.
 from pathlib import Path
 
-package = ".." if Path("../setup.cfg").is_file() else "tfattn"
-%pip install --quiet "{package}[demos]"
+root = next((p for p in Path.cwd().parents if (p / "setup.cfg").is_file()), "tfattn")
+%pip install --quiet "{root}[demos]"
 """
-# Beside the demos, for those that draw with it.
-FIGURES = ROOT / "demos" / "_figures.py"
 # Pages and notebooks leave out the options of the script (`sphinx_gallery_start_ignore`).
-FIRST_CELL = """\
+FIRST_CELL = f"""\
 %matplotlib inline
 import sys
-import types
-from pathlib import Path
 
 sys.argv = sys.argv[:1]
-options = types.SimpleNamespace(seed=0, out=Path("out"))  # the folder for figures
-options.out.mkdir(exist_ok=True)
-"""
-FIRST_CELL += "\n" + FIGURES.read_text(encoding="utf-8").partition('"""\n\n')[2]
+{cells.PREAMBLE}"""
 _TO_A_PAGE = re.compile(r":doc:`([^<`]+?)\s*<(/?)([^>`]+)>`")
-
-
-def digest(script: Path) -> str:
-    """A hash of a script, of its figures and of this one."""
-    parts = (script, FIGURES, Path(__file__))
-    return hashlib.sha256(b"".join(path.read_bytes() for path in parts)).hexdigest()[:16]
-
-
-def stale() -> list[str]:
-    """What is wrong with the notebooks, in words."""
-    scripts = {script.stem: script for script in (ROOT / "demos").glob("[!_]*.py")}
-    written = {path.stem: path for path in NOTEBOOKS.glob("*.ipynb")}
-    found = [f"notebooks/{name}.ipynb has no script" for name in written.keys() - scripts.keys()]
-    for name, script in scripts.items():
-        if name not in written:
-            found.append(f"notebooks/{name}.ipynb is missing")
-        elif json.loads(written[name].read_text("utf-8"))["metadata"]["source"] != digest(script):
-            found.append(f"notebooks/{name}.ipynb is older than demos/{name}.py")
-    return sorted(found)
+_METADATA = {
+    "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+    "language_info": {"name": "python"},
+}
+# From Markdown of the pages to that of notebooks.
+_CHINESE = (
+    (r":::\{dropdown\} *(.*)\n(.*?)^:::$", r"<details><summary>\1</summary>\n\n\2\n</details>"),
+    (r":::\{figure\} .*?\n\n(.*?)^:::$", r"\1"),  # the code draws it
+    (r"^```\{raw\}.*?^```$", ""),
+    (r"^!\[[^\]]*\]\([./]*pictures/.*?\)$", ""),
+    (r"\((?:\.\./)+(drawings/[^)]*)\)", r"(../../../docs/\1)"),
+    (r"\{doc\}`([^<`]+?) *<[^>`]*>`", r"\1"),
+    (r"\{[a-z:]+\}`~?([^`]*)`", r"`\1`"),
+    (r"\]\((\w+)\.md", r"](\1.ipynb"),
+    (r"\]\(\.\./([\w-]+)\.md", r"](../../../docs/zh/\1.md"),
+)
 
 
 def notebook(script: Path) -> dict[str, Any]:
-    """The notebook of a script, as JSON."""
+    """The English notebook of a demo, as JSON."""
     from sphinx_gallery.gen_gallery import DEFAULT_GALLERY_CONF
     from sphinx_gallery.notebook import add_code_cell, jupyter_notebook
     from sphinx_gallery.py_source_parser import remove_ignore_blocks, split_code_and_text_blocks
@@ -70,19 +62,13 @@ def notebook(script: Path) -> dict[str, Any]:
     blocks = [block for block in blocks if block[1].strip()]
     options = {
         "first_notebook_cell": FIRST_CELL,
-        "notebook_images": "../docs/",
+        "notebook_images": "../../../docs/",
         "src_dir": str(ROOT / "docs"),
     }
-    made = jupyter_notebook(blocks, {**DEFAULT_GALLERY_CONF, **options}, str(NOTEBOOKS))
+    made = jupyter_notebook(blocks, {**DEFAULT_GALLERY_CONF, **options}, str(OUT / "en"))
     add_code_cell(made, INSTALL)
     made["cells"].insert(0, made["cells"].pop())
-    for cell in made["cells"]:  # a line of text is a line of the file, for whoever compares two
-        cell["source"] = cell["source"][0].splitlines(keepends=True)
-    made["metadata"] = {
-        "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
-        "language_info": {"name": "python"},
-        "source": digest(script),
-    }
+    made["metadata"] = _METADATA
     return made
 
 
@@ -91,33 +77,64 @@ def _with_links(text):
 
     def link(found):
         words, is_page, name = found.groups()
-        return f"`{words} <{f'../docs/{name}.md' if is_page else f'{name}.ipynb'}>`_"
+        return f"`{words} <{f'../../../docs/{name}.md' if is_page else f'{name}.ipynb'}>`_"
 
     return _TO_A_PAGE.sub(link, text)
 
 
-def main() -> int:
-    """Writes all notebooks, or names those that are stale: then 1 is the status."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing, name what is stale")
-    if parser.parse_args().check:
-        found = stale()
-        print(*found, sep="\n")
-        return int(bool(found))
+def chinese_notebook(page: Path) -> dict[str, Any]:
+    """The notebook of a Chinese page, as JSON."""
+    made = nbformat.v4.new_notebook(metadata=_METADATA)
+    for code in (INSTALL, FIRST_CELL):
+        made.cells.append(nbformat.v4.new_code_cell(code.strip()))
+    for kind, text in cells.parts(page):
+        if kind == "code":
+            made.cells.append(nbformat.v4.new_code_cell(text))
+        elif text := _in_a_notebook(text).strip():
+            made.cells.append(nbformat.v4.new_markdown_cell(text))
+    return made
+
+
+def chinese_script(page: Path) -> str:
+    """The script of a Chinese page: its text in comments, and figures in files."""
+    text = f"{cells.PREAMBLE}\n"
+    for kind, part in cells.parts(page):
+        if kind == "code":
+            text += f"{part}\n\n"
+        elif part := _in_a_notebook(part).strip():
+            text += "".join(f"# {line}".rstrip() + "\n" for line in ("%%", *part.splitlines()))
+    return text
+
+
+def _in_a_notebook(text):
+    for pattern, new in _CHINESE:
+        text = re.sub(pattern, new, text, flags=re.MULTILINE | re.DOTALL)
+    return text
+
+
+def write_chinese(folder: Path) -> None:
+    """Writes a notebook and a script of each Chinese page."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for page in sorted(cells.PAGES.glob("*.md")):
+        nbformat.write(chinese_notebook(page), folder / f"{page.stem}.ipynb")
+        (folder / f"{page.stem}.py").write_text(chinese_script(page), encoding="utf-8")
+
+
+def main() -> None:
+    """Writes all notebooks."""
+    argparse.ArgumentParser(description=__doc__).parse_args()
     sys.path[:0] = [str(ROOT / "docs"), str(ROOT)]
     from extensions import gallery
 
     gallery.show_answers_in_notebooks()
-    NOTEBOOKS.mkdir(exist_ok=True)
+    write_chinese(OUT / "zh")
+    (OUT / "en").mkdir(exist_ok=True)
     scripts = sorted((ROOT / "demos").glob("[!_]*.py"))
-    for path in NOTEBOOKS.glob("*.ipynb"):
-        path.unlink()
     for script in scripts:
-        text = json.dumps(notebook(script), indent=1, ensure_ascii=False)
-        (NOTEBOOKS / f"{script.stem}.ipynb").write_text(f"{text}\n", encoding="utf-8")
-    print(f"{len(scripts)} notebooks are in notebooks/")
-    return 0
+        made = nbformat.from_dict(notebook(script))
+        nbformat.write(made, OUT / "en" / f"{script.stem}.ipynb")
+    print(f"{len(scripts)} notebooks in two languages are in out/notebooks/")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

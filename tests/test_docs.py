@@ -37,7 +37,7 @@ def _constant(path, name):
 
 
 ORDER = _constant(DOCS / "extensions" / "gallery.py", "ORDER")
-stamp, notebooks = _script("stamp"), _script("notebooks")
+stamp = _script("stamp")
 WRITTEN = sorted(
     path
     for path in [*ROOT.glob("*.md"), *DOCS.rglob("*.md"), ROOT / "demos" / "README.rst"]
@@ -72,36 +72,39 @@ def test_chinese_pages_are_as_new_as_their_sources():
     assert len(pages) > 14 and not stale
 
 
-def test_notebooks_are_as_new_as_their_scripts():
-    assert not notebooks.stale(), "run: python docs/notebooks.py"
+def test_chinese_page_has_the_code_of_its_demo_in_its_order(sphinx_scripts):
+    cells, notebooks = sphinx_scripts
+    for page in sorted(cells.PAGES.glob("*.md")):
+        assert "```python" not in page.read_text("utf-8"), f"{page.name}: name a cell of the demo"
+        english = notebooks.notebook(ROOT / "demos" / f"{page.stem}.py")["cells"]
+        english = ["".join(each["source"]) for each in english if "outputs" in each]
+        chinese = [each.source for each in notebooks.chinese_notebook(page).cells]
+        codes = [each for each in chinese if each in english]  # the first two, and without words
+        assert codes[:2] == [notebooks.INSTALL.strip(), notebooks.FIRST_CELL.strip()]
+        of_demo = ast.unparse(ast.parse("\n".join(english[2:])))
+        assert ast.unparse(ast.parse(notebooks.chinese_script(page))).endswith(of_demo)
 
 
-def test_notebook_installs_the_package_and_has_the_code_of_its_script():
-    py_source_parser = pytest.importorskip("sphinx_gallery.py_source_parser")
-    for path in notebooks.NOTEBOOKS.glob("*.ipynb"):
-        script = (ROOT / "demos" / f"{path.stem}.py").read_text(encoding="utf-8")
-        script = py_source_parser.remove_ignore_blocks(script)
-        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-        first, second, *rest = ["".join(each["source"]) for each in cells if "outputs" in each]
-        assert [first, second] == [notebooks.INSTALL.strip(), notebooks.FIRST_CELL.strip()]
-        assert [code for code in rest if code not in script] == []
-        assert not any(cell.get("outputs") for cell in cells)
+@pytest.fixture
+def sphinx_scripts(monkeypatch):
+    pytest.importorskip("sphinx_gallery")
+    monkeypatch.syspath_prepend(str(DOCS))
+    return _script("cells"), _script("notebooks")
 
 
-def test_notebook_whose_script_changed_or_is_gone_is_stale(tmp_path, monkeypatch):
-    monkeypatch.setattr(notebooks, "ROOT", tmp_path)
-    monkeypatch.setattr(notebooks, "NOTEBOOKS", tmp_path)
-    script = tmp_path / "demos" / "sets.py"
-    script.parent.mkdir()
-    script.write_text("print(1)", encoding="utf-8")
-    assert notebooks.stale() == ["notebooks/sets.ipynb is missing"]
-    fresh = {"metadata": {"source": notebooks.digest(script)}}
-    (tmp_path / "sets.ipynb").write_text(json.dumps(fresh), encoding="utf-8")
-    assert notebooks.stale() == []
-    script.write_text("print(2)", encoding="utf-8")
-    assert notebooks.stale() == ["notebooks/sets.ipynb is older than demos/sets.py"]
-    script.unlink()
-    assert notebooks.stale() == ["notebooks/sets.ipynb has no script"]
+def test_chinese_page_with_other_cells_or_comments_is_refused(sphinx_scripts, tmp_path):
+    cells, _ = sphinx_scripts
+    demo = ROOT / "demos" / "multi_head.py"
+    first, *others = cells.cells(demo)
+    page = tmp_path / "multi_head.md"
+    for text, error in (
+        (f"```{{demo}} {others[0]}\n```\n", "2|1 comments in Chinese|0 comments in Chinese"),
+        (f"```{{demo}} {first}\n```\n", "has the cells"),
+        ("```{demo} Appendix\n```\n", "has no cell 'Appendix'"),
+    ):
+        page.write_text(f"---\nsource: x\n---\n\n{text}", encoding="utf-8")
+        with pytest.raises(ValueError, match=error):
+            cells.expanded(page)
 
 
 def test_stamp_of_a_page_follows_its_source_alone(tmp_path, monkeypatch):

@@ -10,6 +10,8 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+import cells
+import notebooks
 from sphinx.errors import ExtensionError
 from sphinx_gallery import notebook
 
@@ -141,6 +143,14 @@ def _bring_figures(app, env, docnames):
                     together.write(path, path.name)
 
 
+def _with_code(app, docname, source):
+    """Chinese pages with the code of their demos; on all, what the code needs before it."""
+    if docname.startswith("zh/tutorials/"):
+        source[0] = cells.expanded(Path(app.env.doc2path(docname)))
+    elif docname.removeprefix("tutorials/") in ORDER:
+        source[0] = cells.folded_in_english(source[0])
+
+
 def _chinese_viewer(app, docname, source):
     demo = docname.removeprefix("zh/tutorials/")
     frame = _VIEWER.format(
@@ -195,12 +205,14 @@ def _finish(app, exception):
     viewers = Path(app.srcdir) / "tutorials" / "viewers"
     if exception is None and app.builder.format == "html" and viewers.is_dir():
         shutil.copytree(viewers, Path(app.outdir) / "tutorials" / "viewers", dirs_exist_ok=True)
+        notebooks.write_chinese(Path(app.outdir) / "zh" / "tutorials")
 
 
 def setup(app):
     show_answers_in_notebooks()
     app.connect("env-before-read-docs", _bring_figures)
     app.connect("source-read", _without_progress)
+    app.connect("source-read", _with_code)
     app.connect("source-read", _chinese_viewer)
     app.connect("build-finished", _finish)
     return {"parallel_read_safe": True}

@@ -64,8 +64,11 @@ def only_shapes_are_computed() -> bool:
     """Whether this call computes the shapes of a functional model, from placeholders that need not
     have the sizes of the mask's arrays: two for each unknown size on PyTorch, expressions on JAX.
     """
-    if keras.backend.backend() == "tensorflow":
-        return False
+    return keras.backend.backend() != "tensorflow" and is_symbolic()
+
+
+def is_symbolic() -> bool:
+    """Whether this call computes the shapes of a functional model: no number is used."""
     scope = keras.SymbolicScope()
     with scope:  # sets `original_scope`
         return scope.original_scope is not None

@@ -14,12 +14,12 @@ from tfattn.core import biases, masks, softmax
 from tfattn.core.biases import Bias
 from tfattn.core.call import AttentionCall
 from tfattn.core.masks import Grid, Mask
-from tfattn.core.tensors import known_sizes
+from tfattn.core.tensors import is_symbolic, known_sizes, shape_of
 from tfattn.layers.attention.axes import Axes, checked_axes
 from tfattn.layers.attention.base import AttentionLayer
 from tfattn.layers.attention.normalizers import Normalizer
 from tfattn.layers.attention.projection import from_heads, to_heads
-from tfattn.layers.attention.scores import Score
+from tfattn.layers.attention.scores import DotProductScore, Score
 from tfattn.layers.configs import build_part, checked_layer
 from tfattn.layers.positions.base import HeadPositions
 
@@ -252,8 +252,14 @@ class MultiHeadAttention(AttentionLayer):
         tokens += [return_attention_scores, training, use_causal_mask, valid_lens, bias]
         tokens += [window, self.num_heads]
         call, folded_mask = self._masked(*tokens)
-        keys, values = self.project_keys(call.value, call.key)
-        output, weights = self._attend_heads(dataclasses.replace(call, key=keys, value=values))
+        own = type(self.score) is DotProductScore and self.positions is self.normalizer is None
+        if own and is_symbolic() and not return_attention_scores:
+            # A trace of the rest takes most of the time in which a functional model is built.
+            shape = *shape_of(call.query)[:2], *self._features(call.query.shape)
+            output, weights = ops.zeros(shape, call.query.dtype), None
+        else:
+            keys, values = self.project_keys(call.value, call.key)
+            output, weights = self._attend_heads(dataclasses.replace(call, key=keys, value=values))
         if axes is None:
             return self._results(output, weights, folded_mask, return_attention_scores)
         query_mask = None if query_mask is None else ops.cast(query_mask, "bool")
