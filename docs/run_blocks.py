@@ -1,13 +1,17 @@
 """Runs the Python blocks of pages as a reader runs them, one after the other: `python
 docs/run_blocks.py`, with pages to run only these.
 
-The blocks of a page run in a module, a process and an empty folder of its own. A page whose code
+The blocks of a page run in a module, a process and an empty folder of its own. What a page says
+that they print is compared with it: a comment behind a `print` that begins with a number, a bracket or
+the only word of it, and a ```text block below. A page whose code
 another page has already is left out: a Chinese page has that of its English one, or more. Those of
 the tutorials quote pieces of the demos, which the build of the pages runs.
 """
 
 import argparse
 import ast
+import contextlib
+import io
 import os
 import re
 import sys
@@ -23,17 +27,53 @@ ROOT = DOCS.parent
 WRITTEN = {"start": ("weights.png", "model.keras")}
 
 
+_BLOCK = re.compile(r"^```python\n(.*?)^```(?:\n\n```text\n(.*?)^```)?", re.MULTILINE | re.DOTALL)
+_NUMBER = re.compile(r"-?\d+\.?\d*(?:e[-+]?\d+)?")
+# Of a comment, what it says is printed: up to a remark. Letters are sizes, such as (B, T).
+_SHOWN = re.compile(
+    r"(?=[-\d(\[{<])(?:[^,:：，;；(]|[,:](?! [a-z])|\((?![a-zA-Z]))+|\w+$|\w.* <eos>$"
+)
+
+
 def blocks(page: Path) -> list[str]:
     """The fenced Python blocks of a Markdown page."""
-    return re.findall(r"^```python\n(.*?)^```", page.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    return [code for code, _ in _BLOCK.findall(page.read_text("utf-8"))]
 
 
 def run(page: Path) -> int:
     """Runs the blocks of a page, and returns how many there are."""
     variables = {"__name__": "__main__"}
-    for block in blocks(page):
-        exec(compile(block, str(page), "exec"), variables)
-    return len(blocks(page))
+    found = _BLOCK.findall(page.read_text("utf-8"))
+    for code, text in found:
+        printed = "".join(_printed(code, page, variables))
+        if text and printed and printed != text:
+            raise AssertionError(f"the page shows:\n{text}and the code prints:\n{printed}")
+    return len(found)
+
+
+def _printed(code, page, variables):
+    """Runs a block, and gives what each statement prints, which its comment says too."""
+    lines = code.splitlines()
+    for statement in ast.parse(code).body:
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            exec(compile(ast.Module([statement], []), str(page), "exec"), variables)
+        yield printed.getvalue()
+        end = lines[statement.end_lineno - 1][statement.end_col_offset :]
+        shown = _SHOWN.match(end.strip().removeprefix("#").strip())
+        if shown and ast.unparse(statement).startswith("print(") and _differ(shown[0], printed):
+            raise AssertionError(f"line {statement.end_lineno}:{end}, but: {printed.getvalue()}")
+
+
+def _differ(shown, printed):
+    """Whether other words are printed, or other numbers than these to their last digit."""
+    printed = printed.getvalue()
+    numbers = _NUMBER.findall(shown)
+    if not numbers:
+        return shown.split() != printed.split()
+    pairs = zip(numbers, _NUMBER.findall(printed), strict=False)
+    digits = [len(number.partition(".")[2]) for number in numbers]
+    found = [(float(a), round(float(b), n)) for (a, b), n in zip(pairs, digits, strict=False)]
+    return len(found) < len(numbers) or any(a != b for a, b in found)
 
 
 def pages() -> list[Path]:
