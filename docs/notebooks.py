@@ -37,8 +37,8 @@ _METADATA = {
 }
 # From Markdown of the pages to that of notebooks.
 _CHINESE = (
-    (r":::\{dropdown\} *(.*)\n(.*?)^:::$", r"<details><summary>\1</summary>\n\n\2\n</details>"),
-    (r"^:::(?:\{dropdown\} .*)?\n?\Z|\A\s*^:::$", ""),  # around a cell
+    (r":::\{dropdown\} *([^\n]*)\n(.*?)^:::$", r"<details><summary>\1</summary>\n\n\2\n</details>"),
+    (r"^:::\{dropdown\} [^\n]*\n?\Z|\A\s*^:::$", ""),  # around a cell
     (r":::\{figure\} .*?\n\n(.*?)^:::$", r"\1"),  # the code draws it
     (r"^```\{raw\}.*?^```$", ""),
     (r"^!\[[^\]]*\]\([./]*pictures/.*?\)$", ""),
