@@ -110,9 +110,10 @@ figure
 # only how much it stands out. The second query wants to read: this is **attention pooling**. The
 # values are the same both times. The drawing has the second query, and the weights that it gets:
 #
-# .. image:: /drawings/attention-pooling.svg
+# .. figure:: /drawings/attention-pooling.svg
 #    :alt: A query and five keys give weights by a score and a softmax; the values are averaged.
 #
+#    Attention pooling: the second query, its weights over five keys, and the mean of the values.
 queries = np.array([[1, 0, 0, 0], [1, 0, 0, 2]], "float32")  # (2, 4)
 outputs, weights = tfattn.attend(
     query=queries[None], key=keys[None], value=values[None], return_weights=True

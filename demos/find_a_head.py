@@ -85,7 +85,7 @@ after |= {"black": "noir", "white": "blanc", "green": "vert"}
 
 
 def swapped_words(source, target):
-    """(Place in French, place in English) of each noun and adjective that change places."""
+    # (Place in French, place in English) of each noun and adjective that change places.
     words, written = source.split(), target.split()
     found = []
     for s, word in enumerate(words):
@@ -159,7 +159,7 @@ for path, heads in importance.items():
 
 
 def counted(heads):
-    """(share of word-order errors, share of right nouns) without some heads."""
+    # (share of word-order errors, share of right nouns) without some heads.
     with interpret.without_heads(model, heads):
         chosen = ops.convert_to_numpy(model(inputs, training=False))[row, due].argmax(axis=-1)
     return float(np.isin(chosen, adjectives).mean()), float((chosen == noun).mean())

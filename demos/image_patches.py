@@ -63,7 +63,7 @@ pixels = (pixels / 16).astype("float32")  # (N, 64), from 0 to 1
 
 
 def patches_of(pixels):
-    """`(N, 64)` pixels as `(N, 16, 4)` tokens."""
+    # `(N, 64)` pixels as `(N, 16, 4)` tokens.
     grid = pixels.reshape(-1, 4, 2, 4, 2)  # rows of patches and in a patch, columns likewise
     return grid.transpose(0, 1, 3, 2, 4).reshape(-1, 16, 4)
 
@@ -174,7 +174,7 @@ counts = [0, 1, 2, 3, 4, 6, 8]
 
 
 def covered(order, count):
-    """Accuracy when the patches of the greatest `order` are white."""
+    # Accuracy when the patches of the greatest `order` are white.
     hidden = np.argsort(np.argsort(-order, axis=1), axis=1) < count  # (N, 16)
     return accuracy_of(models["attention"], np.where(hidden[..., None], 0, patches_of(test)))
 

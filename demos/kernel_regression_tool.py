@@ -61,9 +61,10 @@ options.out.mkdir(parents=True, exist_ok=True)
 # The data are those of :doc:`the page before <kernel_regression>`: fifty points of
 # :math:`y = 2 \sin x + x^{0.8} + \varepsilon` with normal noise of standard deviation 0.5.
 #
-# .. image:: /drawings/kernel-regression.svg
-#    :alt: Nine points and a query between them. Below, their weights by distance, from a kernel.
-#       The prediction is the weighted mean.
+# .. figure:: /drawings/kernel-regression.svg
+#    :alt: Nine points, a query between them, their weights by distance, and the weighted mean.
+#
+#    A prediction: the mean of the points, weighted by a kernel of their distance to the query.
 #
 # A narrow kernel follows the noise (variance), a wide one flattens the curve (bias). We can see
 # which is right without the truth: each point is predicted from all others, and the squared errors

@@ -59,7 +59,7 @@ random = np.random.default_rng(options.seed)
 
 
 def slope(x, y):
-    """Of the line through the points in a figure with two logarithmic axes: y ~ x^slope."""
+    # Of the line through the points in a figure with two logarithmic axes: y ~ x^slope.
     return float(np.polyfit(np.log(x), np.log(y), 1)[0])
 
 
@@ -368,7 +368,7 @@ positions = {  # (added to the inputs, inside attention)
 
 
 def copies(random, length, count=64):
-    """Texts of letters, a sign and the letters again: (what is read, what is to be written)."""
+    # Texts of letters, a sign and the letters again: (what is read, what is to be written).
     letters = random.permuted(np.tile(np.arange(LETTERS), (count, 1)), axis=1)[:, :length] + 2
     text = np.concatenate([letters, np.ones((count, 1), int), letters], axis=1)  # (B, 2 N + 1)
     answers = text[:, 1:].copy()  # (B, 2 N)

@@ -70,13 +70,13 @@ random = np.random.default_rng(options.seed)
 
 
 def unit(*shape):
-    """Random vectors of length 1."""
+    # Random vectors of length 1.
     vectors = random.normal(size=shape)
     return vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
 
 
 def tasks(count, n=256, dimensions=2, noise=0.5, steepness=2.0):
-    """Inputs (query, key, value) and targets: `(count, 32 or n, width)` each."""
+    # Inputs (query, key, value) and targets: `(count, 32 or n, width)` each.
     x = unit(count, n + 32, dimensions + 1)
     wave = x @ unit(count, dimensions + 1, 1)  # (count, n + 32, 1)
     wave = np.sin(steepness * wave + random.uniform(0, 2 * np.pi, (count, 1, 1)))
@@ -109,7 +109,7 @@ print(f"Gaussian kernel of bandwidth 0.25 and dot product times 16 differ by {di
 
 
 def trained(attention, steps=60, rate=0.05, **kind):
-    """A model of an attention layer alone, trained on tasks of one kind."""
+    # A model of an attention layer alone, trained on tasks of one kind.
     count = int(np.clip(8192 // kind.get("n", 256), 16, 64))
     inputs = [keras.Input(each.shape[1:]) for each in tasks(1, **kind)[0]]
     output = attention(**dict(zip(("query", "key", "value"), inputs, strict=True)))
@@ -140,26 +140,26 @@ bandwidths = np.geomspace(0.06, 1.35, 14)
 
 
 def learned_bandwidth(**kind):
-    """(bandwidth, error on new tasks) of attention that has been trained on such tasks."""
+    # (bandwidth, error on new tasks) of attention that has been trained on such tasks.
     layer = tfattn.NadarayaWatson(bandwidth=0.3, trainable_bandwidth=True)
     model = trained(layer, **kind)
     return float(layer.current_bandwidth()), model.evaluate(*tasks(64, **kind), verbose=0)
 
 
 def left_out(x, y):
-    """The leave-one-out error of a task by each bandwidth, `(14,)`."""
+    # The leave-one-out error of a task by each bandwidth, `(14,)`.
     models = (KernelRegression(bandwidth=h).fit(x, y) for h in bandwidths)
     return np.array([model.leave_one_out().error for model in models])
 
 
 def errors_of(**kind):
-    """Leave-one-out errors of about 8,192 points, `(tasks, 14)`."""
+    # Leave-one-out errors of about 8,192 points, `(tasks, 14)`.
     (_, keys, values), _ = tasks(min(8192 // kind.get("n", 256), 128), **kind)
     return np.array([left_out(x, y) for x, y in zip(keys, values, strict=True)])
 
 
 def lowest(errors):
-    """The bandwidth at the minimum of a curve of errors, between those that were tried."""
+    # The bandwidth at the minimum of a curve of errors, between those that were tried.
     middle = int(np.clip(errors.argmin(), 1, len(errors) - 2))
     before, least, after = errors[middle - 1 : middle + 2]
     step = np.clip((before - after) / (before - 2 * least + after) / 2, -1, 1)
@@ -247,7 +247,7 @@ figure
 
 
 def slopes(which, values, heights):
-    """A straight line's slope through the logarithms, for each dimension."""
+    # A straight line's slope through the logarithms, for each dimension.
     return [float(np.polyfit(np.log(values), np.log(row[which]), 1)[0]) for row in heights]
 
 
@@ -291,14 +291,14 @@ figure
 
 
 class Linear(tfattn.Normalizer):
-    """Weights that are the scores themselves, over the number of keys."""
+    # Weights that are the scores themselves, over the number of keys.
 
     def function(self, scores, visible=None):
         return scores / scores.shape[-1]
 
 
 class LinearAttention(tfattn.Attention):
-    """Attention without softmax, over places with a 1 appended."""
+    # Attention without softmax, over places with a 1 appended.
 
     def call(self, query, value, key):
         query, key = (ops.pad(x, [[0, 0], [0, 0], [0, 1]], constant_values=1) for x in (query, key))
@@ -310,7 +310,7 @@ class LinearAttention(tfattn.Attention):
 
 
 def linear_attention(**kind):
-    """A model of linear attention, trained on tasks of one kind."""
+    # A model of linear attention, trained on tasks of one kind.
     layer = LinearAttention(tfattn.BilinearScore(), normalizer=Linear())
     return trained(layer, steps=100, rate=0.1, **kind)
 

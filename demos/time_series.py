@@ -62,7 +62,7 @@ random = np.random.default_rng(options.seed)
 
 
 def series_of(count, periods):
-    """`count` series `(N, WINDOW + AHEAD)`, and the periods of their seasons `(N,)`."""
+    # `count` series `(N, WINDOW + AHEAD)`, and the periods of their seasons `(N,)`.
     period = random.choice(periods, (count, 1))
     time, waves = np.arange(WINDOW + AHEAD), np.arange(1, 4)
     angle = 2 * np.pi * waves[:, None] * time / period[:, None]  # (N, 3, L)
@@ -93,9 +93,8 @@ CONTEXT = 12
 
 
 def pairs_of(series):
-    """Queries and keys `(N, T, CONTEXT)`, what came after the keys `(N, T, 1)`, and the targets
-    `(N, T, 1)`, both less the mean of their contexts `(N, T, 1)`.
-    """
+    # Queries and keys `(N, T, CONTEXT)`, what came after the keys `(N, T, 1)`, and the targets
+    # `(N, T, 1)`, both less the mean of their contexts `(N, T, 1)`.
     contexts = np.lib.stride_tricks.sliding_window_view(series, CONTEXT, axis=1)
     means = contexts.mean(axis=2, keepdims=True)
     contexts = contexts - means
@@ -116,7 +115,7 @@ def attention_model():
 
 
 def next_by_attention(model, windows):
-    """The next value `(N,)` of windows `(N, WINDOW)`."""
+    # The next value `(N,)` of windows `(N, WINDOW)`.
     unknown = np.zeros((len(windows), 1), "float32")  # the last target, which nothing looks at
     asked, _, means = pairs_of(np.concatenate([windows, unknown], axis=1))
     return (keras.ops.convert_to_numpy(model(asked)) + means)[:, -1, 0]

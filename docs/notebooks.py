@@ -37,7 +37,12 @@ _METADATA = {
 }
 # From Markdown of the pages to that of notebooks.
 _CHINESE = (
-    (r":::\{dropdown\} *(.*)\n(.*?)^:::$", r"<details><summary>\1</summary>\n\n\2\n</details>"),
+    (r":::\{dropdown\} *([^\n]*)\n(.*?)^:::$", r"<details><summary>\1</summary>\n\n\2\n</details>"),
+    (r"^:::\{dropdown\} [^\n]*\n?\Z|\A\s*^:::$", ""),  # around a cell
+    (
+        r":::\{figure\} [./]*(drawings/\S+)\n:alt: ([^\n]*)\n\n(.*?)^:::$",
+        r"![\2](../../../docs/\1)\n\n\3",
+    ),
     (r":::\{figure\} .*?\n\n(.*?)^:::$", r"\1"),  # the code draws it
     (r"^```\{raw\}.*?^```$", ""),
     (r"^!\[[^\]]*\]\([./]*pictures/.*?\)$", ""),

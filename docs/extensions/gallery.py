@@ -177,7 +177,9 @@ def _without_progress(app, docname, source):
         )
 
 
-# Sphinx-Gallery has no dropdowns in notebooks; HTML has.
+# Sphinx-Gallery has images in notebooks and no figures: the caption becomes a line of its own.
+_FIGURE = re.compile(r"^\.\. figure::(.*(?:\n +:.*)*)\n\n +(.*)$", re.M)
+# It has no dropdowns there; HTML has.
 _DROPDOWN = re.compile(r"^\.\. dropdown:: *(.*)\n((?:\n|   .*\n?)+)", re.M)
 
 
@@ -188,7 +190,7 @@ def show_answers_in_notebooks() -> None:
 
 def _with_details(rst2md):
     def convert(text, *args, **kwargs):
-        text = rst2md(text, *args, **kwargs)
+        text = rst2md(_FIGURE.sub(r".. image::\1\n\n\2", text), *args, **kwargs)
         return _DROPDOWN.sub(_details, text)
 
     return convert

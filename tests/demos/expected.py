@@ -112,6 +112,12 @@ def kernel_regression(numbers, end):
     }
     assert list(end.mse_kernels) == list(kernels)
     near([*end.mse_kernels.values()], [error_of(kernel) for kernel in kernels.values()], rtol=1e-4)
+    near(numbers["own_bandwidth"], numbers["bandwidth"], rtol=1e-3)
+    assert len(numbers["own_difference"]) == 3 and max(numbers["own_difference"]) < 1e-5
+    # of thirty real points each is predicted from the other 29, and those behind them from 30
+    powers = np.exp(-((apart / numbers["own_bandwidth"]) ** 2) / 2) * (1 - np.eye(50))
+    powers[:, 30:] = 0
+    near(end.both[0][0][0, :, 0], powers @ y / powers.sum(axis=1), rtol=1e-3)
 
 
 @writes("band.png", "bandwidths.png", "consistency.png", "diabetes.png", "surface.png")
