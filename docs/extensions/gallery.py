@@ -15,6 +15,7 @@ import notebooks
 from sphinx.errors import ExtensionError
 from sphinx_gallery import notebook
 
+from extensions.captions import CAPTIONS
 from tests.demos import expected
 
 # The order of the tutorials. A demo that is not here fails the build.
@@ -46,6 +47,13 @@ _PAGES = {"viewer": "The viewer", "live": "The live translator"}
 _VIEWER = """\
 <iframe class="viewer" src="{path}" title="{title}" loading="lazy"></iframe>
 <p class="viewer-link"><a href="{path}">{own_page}</a></p>"""
+_FIGURE = """
+.. figure:: /{}
+   :alt: {}
+   :class: sphx-glr-single-img
+
+   {}
+"""
 _RAW = "\n.. raw:: html\n\n    {}\n"
 # On a Chinese page this shows the viewer of its demo. Nothing shows where the text alone is read.
 _CHINESE_VIEWER = '<div class="viewer"></div>'
@@ -106,8 +114,10 @@ def _picture(path, block_vars, gallery_conf):
     target = Path(next(block_vars["image_path_iterator"]))
     shutil.copyfile(path, target)
     source = os.path.relpath(target, gallery_conf["src_dir"]).replace(os.sep, "/")
-    words = path.stem.replace("_", " ").replace("-", " ")
-    return f"\n.. image:: /{source}\n   :alt: {words}\n   :class: sphx-glr-single-img\n"
+    name = f"{Path(block_vars['src_file']).stem}/{path.stem}"
+    if name not in CAPTIONS:
+        raise ExtensionError(f"{name}.png has no caption in docs/extensions/captions.py")
+    return _FIGURE.format(source, path.stem.replace("_", " "), CAPTIONS[name])
 
 
 def _viewer(path, block_vars):
