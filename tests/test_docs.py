@@ -5,7 +5,6 @@ Sphinx itself is not needed: `python docs/build.py` builds the pages, and is as 
 
 import ast
 import importlib.util
-import json
 import re
 from pathlib import Path
 from types import SimpleNamespace
@@ -152,6 +151,39 @@ def test_picture_whose_demo_changed_its_code_is_stale(tmp_path, monkeypatch):
         image.imread(picture)[..., :3] - image.imread(tmp_path / "sphx_glr_cues_001.png")[..., :3]
     )
     assert np.abs(close).max() < 0.02
+
+
+PAGE_THAT_DRAWS = """\
+# Things
+
+```python
+from matplotlib import image
+
+image.imsave("b.png", [[0, 1]])
+image.imsave("a.png", [[1, 0, 0]] * 2)
+```
+"""
+
+
+def test_picture_whose_page_changed_its_code_is_stale(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(DOCS))
+    pictures, blocks = _script("pictures"), _script("run_blocks")
+    monkeypatch.setattr(pictures, "stamp", stamp)
+    monkeypatch.setattr(pictures, "DRAWN", tmp_path / "out" / "pictures")
+    monkeypatch.setattr(stamp, "ROOT", tmp_path)
+    monkeypatch.setattr(blocks, "ROOT", tmp_path)
+    monkeypatch.chdir(tmp_path)  # as running a page changes the folder
+    (tmp_path / "docs").mkdir()
+    page, picture = tmp_path / "docs" / "some-things.md", tmp_path / "some-things_002.png"
+    page.write_text(PAGE_THAT_DRAWS, encoding="utf-8")
+    assert blocks._succeeds(page)
+    pictures.save(picture)  # the second that the page has drawn
+    assert image.imread(picture).shape[:2] == (2, 3)
+    assert stamp.stale(picture) is None
+    page.write_text(PAGE_THAT_DRAWS.replace("Things", "Others"), encoding="utf-8")
+    assert stamp.stale(picture) is None
+    page.write_text(PAGE_THAT_DRAWS.replace("[1, 0, 0]", "[1, 0, 1]"), encoding="utf-8")
+    assert stamp.stale(picture) == "some-things_002.png is older than docs/some-things.md"
 
 
 def test_public_names_have_a_place_in_the_api():
