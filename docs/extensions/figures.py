@@ -12,7 +12,7 @@ from PIL import Image
 from sphinx.transforms import SphinxTransform
 from sphinx.util import logging
 
-from extensions.gallery import ORDER
+from extensions import gallery
 
 logger = logging.getLogger(__name__)
 
@@ -21,19 +21,13 @@ WIDE = 7.0  # inches, above which labels cannot be read in the width of a phone
 _PROSE = (nodes.paragraph, nodes.bullet_list)
 
 
-def _place(page: str) -> int:
-    """The number of a tutorial, in either language; 0 for other pages."""
-    name = page.removeprefix("zh/").removeprefix("tutorials/")
-    return ORDER.index(name) + 1 if name in ORDER and "tutorials/" in page else 0
-
-
 class NumberFigures(SphinxTransform):
     """Puts a number before the caption of each figure of a tutorial."""
 
     default_priority = 700
 
     def apply(self):
-        place = _place(self.env.docname)
+        place = gallery.number(self.env.docname)
         if not place:
             return
         word = "图" if self.env.docname.startswith("zh/") else "Figure"
@@ -68,7 +62,7 @@ class BoxFirstSections(SphinxTransform):
     default_priority = 700
 
     def apply(self):
-        if not _place(self.env.docname):
+        if not gallery.number(self.env.docname):
             return
         box = nodes.container(classes=["before-the-text"])
         for section in [*self.document.findall(nodes.section)]:
