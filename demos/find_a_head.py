@@ -215,11 +215,11 @@ for head, axes in enumerate(above.subplots(1, len(on_noun))):
 left, right = below.subplots(1, 2, width_ratios=(1, 1.4))
 names = {path: path.removeprefix("transformer/").replace("/block_0/", "\n") for path in importance}
 table = np.array([*importance.values()])
-left.imshow(table, cmap="Blues", vmin=0.0, aspect="auto")
+left.imshow(table, cmap="magma_r", vmin=0.0, aspect="auto")
 left.set_yticks(range(len(names)), names.values())
 left.set_xticks(range(table.shape[1]), [f"head {head}" for head in range(table.shape[1])])
 for (line, head), value in np.ndenumerate(table):
-    color = "white" if value > 0.6 * table.max() else "black"
+    color = "white" if value > 0.4 * table.max() else "black"
     left.text(head, line, f"{value:.2f}", ha="center", va="center", color=color)
 left.set_title("Importance of the heads: gradient of a gate", fontsize=10)
 

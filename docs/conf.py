@@ -10,6 +10,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 import notebooks  # noqa: E402
+
 import tfattn  # noqa: E402
 
 project = "tfattn"

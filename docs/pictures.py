@@ -1,9 +1,10 @@
 """Copies figures of the built tutorials to where pages show them: `python docs/pictures.py`.
 
 Pages that are read without a build, as in the repository, show figures of `docs/pictures`, the 3rd
-of `demos/x.py` as `x_003.png`. Run this after `docs/build.py`. It takes the figures that a page
-shows, with 256 colors, and writes into each a stamp: its demo, and a hash of the demo's code. Then
-`docs/stamp.py --check` names figures that are older than their demo.
+of `demos/x.py`, or of the blocks of `docs/x.md`, as `x_003.png`. Run this after `docs/build.py`, or
+for a page after `docs/run_blocks.py`. It takes the figures that a page shows, with 256 colors, and
+writes into each a stamp: its source, and a hash of that one's code. Then `docs/stamp.py --check`
+names figures that are older than their source.
 """
 
 import sys
@@ -17,15 +18,23 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import stamp  # noqa: E402
 
 BUILT = stamp.ROOT / "docs" / "tutorials" / "images"
+DRAWN = stamp.ROOT / "out" / "pictures"  # by the blocks of pages
+
+
+def figure_of(path: Path) -> Path:
+    """The figure that was built for a picture."""
+    drawn = DRAWN / path.name
+    return drawn if drawn.is_file() else BUILT / f"sphx_glr_{path.name}"
 
 
 def save(path: Path) -> None:
     """Writes a picture from the figure that was built."""
-    demo = f"demos/{path.stem[:-4]}.py"
-    hashed = stamp.digest(stamp.ROOT / demo, code_only=True)
+    name, source = path.stem[:-4], figure_of(path)
+    code = f"docs/{name}.md" if source.parent == DRAWN else f"demos/{name}.py"
+    hashed = stamp.digest(stamp.ROOT / code, code_only=True)
     info = PngInfo()
-    info.add_text("Comment", f"---\nsource: {demo}\nsource_sha256: {hashed}\n---\n")
-    with Image.open(BUILT / f"sphx_glr_{path.name}") as figure:
+    info.add_text("Comment", f"---\nsource: {code}\nsource_sha256: {hashed}\n---\n")
+    with Image.open(source) as figure:
         few = figure.convert("RGB").quantize(256, kmeans=1, dither=Image.Dither.NONE)
     few.save(path, optimize=True, pnginfo=info, dpi=figure.info["dpi"])
 
@@ -37,7 +46,7 @@ def main() -> int:
     for path in {*stamp.PICTURES.iterdir()}.difference(wanted):
         path.unlink()
     for path in wanted:
-        if (BUILT / f"sphx_glr_{path.name}").is_file():
+        if figure_of(path).is_file():
             save(path)
     left = [f"{words}: run docs/build.py" for path in wanted if (words := stamp.stale(path))]
     print(*left, sep="\n", end="\n" if left else "")

@@ -5,7 +5,8 @@ The blocks of a page run in a module, a process and an empty folder of its own. 
 that they print is compared with it: a comment behind a `print` that begins with a number, a bracket or
 the only word of it, and a ```text block below. A page whose code
 another page has already is left out: a Chinese page has that of its English one, or more. Those of
-the tutorials quote pieces of the demos, which the build of the pages runs.
+the tutorials quote pieces of the demos, which the build of the pages runs. The figures that a page
+writes stay in `out/pictures`, where `docs/pictures.py` takes them from.
 """
 
 import argparse
@@ -14,6 +15,7 @@ import contextlib
 import io
 import os
 import re
+import shutil
 import sys
 import tempfile
 import time
@@ -99,12 +101,22 @@ def _succeeds(page: Path) -> bool:
                 run(page)
             lacking = [name for name in WRITTEN.get(page.stem, ()) if not Path(name).is_file()]
             assert not lacking, f"the blocks wrote no {lacking}"
+            _keep_figures(page)
         except Exception:
             traceback.print_exc()
             return False
         finally:
             os.chdir(ROOT)
     return True
+
+
+def _keep_figures(page: Path) -> None:
+    """Copies the figures in the folder of a page that has run, in their order."""
+    kept = ROOT / "out" / "pictures"
+    kept.mkdir(parents=True, exist_ok=True)
+    figures = sorted(Path().glob("*.png"), key=lambda path: path.stat().st_mtime_ns)
+    for number, figure in enumerate(figures, start=1):
+        shutil.copyfile(figure, kept / f"{page.stem}_{number:03}.png")
 
 
 def main() -> int:

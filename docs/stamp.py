@@ -5,8 +5,8 @@ changed, read both, mend the Chinese page, and stamp it. Without a name this sta
 stale. `--check` only names them. (sphinx-intl has a catalog of single sentences; these
 pages are written whole.)
 
-A figure in `docs/pictures/` has the same stamp, of the code of its demo. `docs/pictures.py` writes
-it.
+A figure in `docs/pictures/` has the same stamp, of the code of its demo, or of the Python blocks of
+the page that draws it. `docs/pictures.py` writes it.
 """
 
 import argparse
@@ -23,11 +23,15 @@ _HEAD = re.compile(r"(?:\A|\0)---\n(.*?)---\n", re.DOTALL)
 _SOURCE = re.compile(r"^source: *(\S+) *$", re.MULTILINE)
 _HASH = re.compile(r"^source_sha256: *(\S*) *$", re.MULTILINE)
 
+_BLOCK = re.compile(rb"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
 
 def digest(path: Path, code_only: bool = False) -> str:
-    """The first 16 hex digits of the SHA-256 of a file, or of a demo without its prose."""
+    """The first 16 hex digits of the SHA-256 of a file, or of a demo or page without its prose."""
     text = path.read_bytes()
-    if code_only:
+    if code_only and path.suffix == ".md":
+        text = b"".join(_BLOCK.findall(text))
+    elif code_only:
         lines = text.split(b'"""', 2)[-1].splitlines()
         text = b"\n".join(line for line in lines if line and not line.lstrip().startswith(b"#"))
     return hashlib.sha256(text).hexdigest()[:16]
@@ -39,8 +43,8 @@ def pages() -> list[Path]:
 
 
 def pictures() -> list[Path]:
-    """The figures of demos that pages show, in `docs/pictures/`."""
-    names = re.compile(r"\(\S*pictures/(\w+_\d{3}\.png)")
+    """The figures of demos and pages that pages show, in `docs/pictures/`."""
+    names = re.compile(r"[( ]\S*pictures/([\w-]+_\d{3}\.png)")
     written = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *CHINESE.rglob("*.md")]
     found = {name for page in written for name in names.findall(page.read_text(encoding="utf-8"))}
     return sorted(PICTURES / name for name in found)

@@ -5,9 +5,9 @@ Sphinx itself is not needed: `python docs/build.py` builds the pages, and is as 
 
 import ast
 import importlib.util
-import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import numpy as np
@@ -153,6 +153,39 @@ def test_picture_whose_demo_changed_its_code_is_stale(tmp_path, monkeypatch):
     assert np.abs(close).max() < 0.02
 
 
+PAGE_THAT_DRAWS = """\
+# Things
+
+```python
+from matplotlib import image
+
+image.imsave("b.png", [[0, 1]])
+image.imsave("a.png", [[1, 0, 0]] * 2)
+```
+"""
+
+
+def test_picture_whose_page_changed_its_code_is_stale(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(DOCS))
+    pictures, blocks = _script("pictures"), _script("run_blocks")
+    monkeypatch.setattr(pictures, "stamp", stamp)
+    monkeypatch.setattr(pictures, "DRAWN", tmp_path / "out" / "pictures")
+    monkeypatch.setattr(stamp, "ROOT", tmp_path)
+    monkeypatch.setattr(blocks, "ROOT", tmp_path)
+    monkeypatch.chdir(tmp_path)  # as running a page changes the folder
+    (tmp_path / "docs").mkdir()
+    page, picture = tmp_path / "docs" / "some-things.md", tmp_path / "some-things_002.png"
+    page.write_text(PAGE_THAT_DRAWS, encoding="utf-8")
+    assert blocks._succeeds(page)
+    pictures.save(picture)  # the second that the page has drawn
+    assert image.imread(picture).shape[:2] == (2, 3)
+    assert stamp.stale(picture) is None
+    page.write_text(PAGE_THAT_DRAWS.replace("Things", "Others"), encoding="utf-8")
+    assert stamp.stale(picture) is None
+    page.write_text(PAGE_THAT_DRAWS.replace("[1, 0, 0]", "[1, 0, 1]"), encoding="utf-8")
+    assert stamp.stale(picture) == "some-things_002.png is older than docs/some-things.md"
+
+
 def test_public_names_have_a_place_in_the_api():
     path = DOCS / "extensions" / "api.py"
     listed = [name for names in _constant(path, "GROUPS").values() for name in names]
@@ -279,3 +312,77 @@ def test_name_of_another_librarys_class_is_no_link(monkeypatch, page, before, ce
         row = names.nodes.row("", *(names.nodes.entry() for _ in range(cells[1])))
         row[cells[0]] += paragraph
     assert names._is_of_another(name, page) == is_theirs
+
+
+def test_pictures_that_demos_write_have_captions():
+    captions = _constant(DOCS / "extensions" / "captions.py", "CAPTIONS")
+    written = {
+        f"{name}/{file}"
+        for name in ORDER
+        for file in re.findall(
+            r'options\.out / "(\w+)\.png"', (ROOT / "demos" / f"{name}.py").read_text("utf-8")
+        )
+    }
+    assert written == {*captions}
+    assert all(words[0].isupper() and words.endswith(".") for words in captions.values())
+
+
+PAGE_WITH_FIGURES = """
+Title
+=====
+Introduction
+
+Before you begin
+----------------
+- You know this.
+
+::
+
+    import keras
+
+First
+-----
+.. figure:: one.svg
+
+   Caption one
+
+.. figure:: two.png
+
+.. figure:: three.png
+
+   Caption three
+"""
+
+
+@pytest.mark.parametrize(
+    "page, numbered",
+    [
+        ("tutorials/multi_head", ["Figure {}.1 Caption one", "Figure {}.3 Caption three"]),
+        ("zh/tutorials/multi_head", ["图 {}.1 Caption one", "图 {}.3 Caption three"]),
+        ("multi_head", ["Caption one", "Caption three"]),
+    ],
+)
+def test_figures_of_tutorials_have_numbers_and_those_without_captions_are_named(
+    monkeypatch, page, numbered
+):
+    pytest.importorskip("sphinx_gallery")
+    monkeypatch.syspath_prepend(str(DOCS))
+    figures = _script("extensions/figures")
+    core = pytest.importorskip("docutils.core")
+    document = core.publish_doctree(PAGE_WITH_FIGURES, settings_overrides={"doctitle_xform": False})
+    document.settings.env = SimpleNamespace(docname=page)
+    warned = []
+    monkeypatch.setattr(figures.logger, "warning", lambda *words, location: warned.append(words))
+    figures.NumberFigures(document).apply()
+    figures.BoxFirstSections(document).apply()
+    place = ORDER.index("multi_head") + 1
+    captions = [caption.astext() for caption in document.findall(figures.nodes.caption)]
+    assert captions == [words.format(place) for words in numbered]
+    is_tutorial = "/" in page
+    assert [words[-1] for words in warned] == ["two.png"] * is_tutorial
+    boxes = [*document.findall(figures.nodes.container)]
+    assert [box.astext() for box in boxes[:1]] == (
+        ["Before you begin\n\nYou know this."] * is_tutorial
+    )
+    # the code below the heading stays, outside of the box
+    assert "import keras" in document.astext()

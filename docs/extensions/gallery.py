@@ -12,9 +12,11 @@ from typing import Any
 
 import cells
 import notebooks
+from docutils import nodes
 from sphinx.errors import ExtensionError
 from sphinx_gallery import notebook
 
+from extensions.captions import CAPTIONS
 from tests.demos import expected
 
 # The order of the tutorials. A demo that is not here fails the build.
@@ -41,11 +43,25 @@ ORDER = (
     "laws",
 )
 
+# The parts of the course, in both languages, by their first tutorials: captions of the sidebar.
+PARTS = {
+    "attention_cues": ("Weighted means", "加权平均"),
+    "scoring_functions": ("Attention", "注意力"),
+    "residuals_and_norms": ("The Transformer", "Transformer"),
+    "hard_attention": ("Beyond text", "不止于文本"),
+}
 # The titles of pages that demos write.
 _PAGES = {"viewer": "The viewer", "live": "The live translator"}
 _VIEWER = """\
 <iframe class="viewer" src="{path}" title="{title}" loading="lazy"></iframe>
 <p class="viewer-link"><a href="{path}">{own_page}</a></p>"""
+_FIGURE = """
+.. figure:: /{}
+   :alt: {}
+   :class: sphx-glr-single-img
+
+   {}
+"""
 _RAW = "\n.. raw:: html\n\n    {}\n"
 # On a Chinese page this shows the viewer of its demo. Nothing shows where the text alone is read.
 _CHINESE_VIEWER = '<div class="viewer"></div>'
@@ -57,6 +73,12 @@ def place(path: str) -> int:
     if name not in ORDER:
         raise ExtensionError(f"demos/{name}.py has no place in docs/extensions/gallery.py: ORDER")
     return ORDER.index(name)
+
+
+def number(page: str) -> int:
+    """The number of a tutorial, from the name of its page in either language; 0 for others."""
+    folder, _, name = page.removeprefix("zh/").rpartition("/")
+    return ORDER.index(name) + 1 if folder == "tutorials" and name in ORDER else 0
 
 
 def arguments(gallery_conf: dict[str, Any], script_vars: dict[str, Any]) -> list[str]:
@@ -106,8 +128,10 @@ def _picture(path, block_vars, gallery_conf):
     target = Path(next(block_vars["image_path_iterator"]))
     shutil.copyfile(path, target)
     source = os.path.relpath(target, gallery_conf["src_dir"]).replace(os.sep, "/")
-    words = path.stem.replace("_", " ").replace("-", " ")
-    return f"\n.. image:: /{source}\n   :alt: {words}\n   :class: sphx-glr-single-img\n"
+    name = f"{Path(block_vars['src_file']).stem}/{path.stem}"
+    if name not in CAPTIONS:
+        raise ExtensionError(f"{name}.png has no caption in docs/extensions/captions.py")
+    return _FIGURE.format(source, path.stem.replace("_", " "), CAPTIONS[name])
 
 
 def _viewer(path, block_vars):
@@ -177,6 +201,30 @@ def _without_progress(app, docname, source):
         )
 
 
+# The pages that list the tutorials, and how a list begins there.
+_LISTS = {
+    "tutorials/index": "\n.. toctree::\n   :hidden:\n   :caption: {}\n\n",
+    "zh/index": "```\n\n```{{toctree}}\n:hidden:\n:caption: {}\n\n",
+}
+
+
+def _in_parts(app, docname, source):
+    """The list of tutorials as one list for each part of the course."""
+    for name, captions in PARTS.items() if docname in _LISTS else ():
+        begin = _LISTS[docname].format(captions[docname.startswith("zh/")])
+        source[0] = re.sub(rf"^( *)(/?tutorials/{name})$", rf"{begin}\1\2", source[0], flags=re.M)
+
+
+def _number_tutorials(app, env):
+    """Numbers through all parts: Sphinx begins each list at 1. Returns no page to write again."""
+    for page in filter(number, env.found_docs):
+        first, *others = env.tocs[page].findall(nodes.reference)
+        first["secnumber"] = env.titles[page]["secnumber"] = (number(page),)
+        env.toc_secnumbers[page] = {"": (number(page),)}
+        env.toc_secnumbers[page] |= {other["anchorname"]: () for other in others}
+    return []
+
+
 # Sphinx-Gallery has images in notebooks and no figures: the caption becomes a line of its own.
 _FIGURE = re.compile(r"^\.\. figure::(.*(?:\n +:.*)*)\n\n +(.*)$", re.M)
 # It has no dropdowns there; HTML has.
@@ -216,5 +264,7 @@ def setup(app):
     app.connect("source-read", _without_progress)
     app.connect("source-read", _with_code)
     app.connect("source-read", _chinese_viewer)
+    app.connect("source-read", _in_parts)
+    app.connect("env-get-updated", _number_tutorials)
     app.connect("build-finished", _finish)
     return {"parallel_read_safe": True}

@@ -84,7 +84,8 @@ def _languages(app, pagename, templatename, context, doctree):
     pages = app.env.found_docs
     chinese = _is_chinese(pagename)
     other = pagename.removeprefix("zh/") if chinese else f"zh/{pagename}"
-    context["other_language"] = other if other in pages else None
+    is_home = pagename == "index"  # where the menu has the link
+    context["other_language"] = other if other in pages and not is_home else None
     context["other_language_name"] = "English" if chinese else "中文"
     context["other_language_code"] = "en" if chinese else "zh-CN"
     translator = _speak(pagename)

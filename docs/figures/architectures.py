@@ -2,7 +2,7 @@
 
 from itertools import pairwise
 
-from svg import ACCENT, INK, MUTED, RULE, WIDTH, Box, Drawing, Label, Point
+from svg import ACCENT, MUTED, RULE, WIDTH, Box, Drawing, Label, Point, shade
 
 MIDDLE = WIDTH / 2
 
@@ -50,7 +50,7 @@ def encoder(d: Drawing, words: dict[int, str]) -> None:
             d.arrow((x - 46, 74), (x - 22, 74))
             d.arrow((x - 22, 84), (x - 46, 84))
     states = ("states (B, S, 2U): keys and values", "隐状态 (B, S, 2U)：既是键也是值")
-    d.text(MIDDLE, 148, states, 11)
+    d.text(MIDDLE, 150, states, 11)
 
 
 def alignment(d: Drawing, places: list[int]) -> tuple[Box, Box]:
@@ -60,7 +60,7 @@ def alignment(d: Drawing, places: list[int]) -> tuple[Box, Box]:
     for i, x in enumerate(places, 1):
         d.arrow((x, 158), (x, score.y))
         d.arrow((x, score.bottom), (x, 226))
-        fill, color = ("#54448e", "#ffffff") if i == 2 else ("#cfc8e6", INK)  # "noire" is "black"
+        fill, color = shade(0.8 if i == 2 else 0.12)  # "noire" is "black"
         weight = (f"α_{{t,{i}}}", f"α_{{t′,{i}}}")
         d.box(x - 22, 226, 44, 22, weight, fill=fill, color=color)
         d.arrow((x, 248), (x, 266))
@@ -69,7 +69,8 @@ def alignment(d: Drawing, places: list[int]) -> tuple[Box, Box]:
         "上下文变量 c_{t′} = Σ_s α_{t′,s} h_s (B, 2U)",
     )
     context = d.box(34, 266, 276, 28, label, "value", size=11)
-    d.arrow((298, 124), (326, 124), (326, 280), (310, 280), dash="4 2")
+    d.line((50, 136), (50, 141), (298, 141), (298, 136))  # all states
+    d.arrow((298, 141), (326, 141), (326, 280), (310, 280), dash="4 2")
     return score, context
 
 

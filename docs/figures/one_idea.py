@@ -12,7 +12,7 @@ import tfattn
 SEED = 0
 SENTENCE = "the young horse does not see the black house ."
 ASKED = 2.0  # the x of the query that the first panel shows
-COLORS, INK, MEAN = colormaps["Blues"], "#1f2933", "#d9480f"
+COLORS, INK, MEAN = colormaps["magma_r"], "#1f2933", "#0072b2"
 TITLE = {"size": 14, "color": INK, "weight": "bold"}
 
 
@@ -42,7 +42,7 @@ def one_query(ax, x, y, weights, pooled, curve):
     """The points, each as large and as dark as its weight, and the mean that they give."""
     ax.plot(*curve, color=INK, lw=1.4, zorder=1)
     shade = weights / weights.max()
-    ax.scatter(x, y, s=22 + 130 * shade, c=shade, cmap=COLORS, vmin=-0.12, ec="#8a94a3", lw=0.6)
+    ax.scatter(x, y, s=22 + 130 * shade, c=shade, cmap=COLORS, ec="#8a94a3", lw=0.6)
     ax.axvline(ASKED, color=MEAN, lw=1.2, ls=(0, (4, 3)), zorder=0)
     ax.plot(ASKED, pooled, "D", color=MEAN, ms=11, mec="white", mew=1.5, zorder=5)
     ax.text(ASKED + 0.08, ax.get_ylim()[0], "query", color=MEAN, va="bottom", fontsize=12)
@@ -62,7 +62,7 @@ def one_query(ax, x, y, weights, pooled, curve):
 def all_queries(ax, weights):
     """A row a query: where in x it looks."""
     ax.imshow(weights, cmap=COLORS, extent=(0, 50, 4.95, -0.05), aspect="auto")
-    ax.add_patch(Rectangle((0, ASKED - 0.05), 50, 0.1, fill=False, ec=MEAN, lw=1.6))
+    ax.add_patch(Rectangle((0, ASKED - 0.05), 50, 0.1, fill=False, ec=MEAN, lw=2))
     ax.set(xlabel="50 points, sorted by x (keys)", ylabel="x that is asked for (query)")
     ax.set_title("All queries", loc="left", **TITLE)
 

@@ -11,6 +11,8 @@ import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from matplotlib import colormaps, colors
+
 Label = str | tuple[str, str]
 Point = tuple[float, float]
 
@@ -206,7 +208,7 @@ class Drawing:
         place = Box(x, y, width * len(rows[0]), height * len(rows))
         for i, row in enumerate(rows):
             for j, value in enumerate(row):
-                fill, color = _shade(value) if shaded else (look.fill, INK)
+                fill, color = shade(value) if shaded else (look.fill, INK)
                 left, top = x + j * width, y + i * height
                 self._rectangle(Box(left, top, *cell), fill, look.line, 0.6)
                 middle = (left + width / 2, top + height / 2)
@@ -245,10 +247,12 @@ class Drawing:
         )
 
 
-def _shade(value: float) -> tuple[str, str]:
-    """The fill of a cell, white at 0 and dark at 1, and a color of text that is legible on it."""
-    mixed = (round(255 + value * (dark - 255)) for dark in (0x3B, 0x2A, 0x78))
-    return "#{:02x}{:02x}{:02x}".format(*mixed), INK if value < 0.6 else "#ffffff"
+def shade(weight: float) -> tuple[str, str]:
+    """The color of a weight, that of heatmaps, and a color of text that is legible on it."""
+    color = colormaps["magma_r"](float(weight))
+    red, green, blue, _ = color
+    is_bright = 0.299 * red + 0.587 * green + 0.114 * blue > 0.5
+    return colors.to_hex(color), INK if is_bright else "#ffffff"
 
 
 def _spans(words: str, size: float) -> str:

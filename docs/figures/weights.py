@@ -1,7 +1,7 @@
 """Drawings of weights by distance, and of masks."""
 
 import numpy as np
-from svg import ACCENT, INK, MUTED, STYLES, Drawing
+from svg import ACCENT, INK, MUTED, STYLES, Drawing, shade
 
 # The data of demos/kernel_regression.py at nine places, with noise.
 PLACES = np.array([0.2, 0.8, 1.3, 1.9, 2.4, 3.0, 3.6, 4.2, 4.8])
@@ -37,12 +37,12 @@ def kernel_regression(language: int) -> Drawing:
     d.line((asked, 28), (asked, 334), color=STYLES["query"].line, dash="4 3")
     for x, y, weight in zip(_across(PLACES), HEIGHTS, weights, strict=True):
         share = float(weight / tallest)
-        mixed = (round(255 + share * (dark - 255)) for dark in (0x5B, 0x3F, 0xA0))
+        color, _ = shade(share)
         d.line((x, 190 - 40 * y), (x, 190), color="#d5dae0", width=0.8)
-        d.circle(x, 190 - 40 * y, 6, fill="#{:02x}{:02x}{:02x}".format(*mixed))
+        d.circle(x, 190 - 40 * y, 6, fill=color)
         if weight >= 0.005:
             top = 322 - 72 * share
-            d.box(x - 8, top, 16, 322 - top, style="key", fill="#cfc8e6")
+            d.box(x - 8, top, 16, 322 - top, style="key", fill=color)
             d.text(x, top - 10, f"{weight:.2f}", 11)
     d.line((34, 322), (334, 322))
     d.text(asked, 342, ("query x", "查询 x"), bold=True)

@@ -6,7 +6,7 @@ import numpy as np
 
 from tfattn import _checks, _optional
 from tfattn._types import ArrayLike
-from tfattn.plot import canvas
+from tfattn.plot import canvas, cells
 
 WHO = "flow"
 
@@ -87,7 +87,7 @@ def _draw_lines(
 ) -> None:
     """Draws the lines, the darkest line last, on top."""
     collections = _optional.find("matplotlib.collections", "plot", WHO)
-    shades = _optional.find("matplotlib", "plot", WHO).colormaps["Blues"]
+    shades = _optional.find("matplotlib", "plot", WHO).colormaps[cells.SEQUENTIAL]
     strong = np.isfinite(weights) & (weights >= threshold) & (weights > 0)
     pairs = np.argwhere(strong)
     shares = weights[strong] / max(weights[strong].max(initial=0.0), 1.0)
