@@ -37,7 +37,9 @@ _METADATA = {
 }
 # From Markdown of the pages to that of notebooks.
 _CHINESE = (
-    (r":::\{dropdown\} *(.*)\n(.*?)^:::$", r"<details><summary>\1</summary>\n\n\2\n</details>"),
+    (r"\A\s*:::$|^:::\{dropdown\}[^\n]*\s*\Z", ""),  # around a cell
+    (r":::\{dropdown\} *([^\n]*)\n(.*?)^:::$", r"<details><summary>\1</summary>\n\n\2\n</details>"),
+    (r":::\{figure\} (\S*drawings/\S+)\n:alt: (.*?)\n\n(.*?)^:::$", r"![\2](\1)\n\n\3"),
     (r":::\{figure\} .*?\n\n(.*?)^:::$", r"\1"),  # the code draws it
     (r"^```\{raw\}.*?^```$", ""),
     (r"^!\[[^\]]*\]\([./]*pictures/.*?\)$", ""),

@@ -40,7 +40,7 @@ def pages() -> list[Path]:
 
 def pictures() -> list[Path]:
     """The figures of demos that pages show, in `docs/pictures/`."""
-    names = re.compile(r"\(\S*pictures/(\w+_\d{3}\.png)")
+    names = re.compile(r"(?:\(|\{figure\} )\S*pictures/(\w+_\d{3}\.png)")
     written = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *CHINESE.rglob("*.md")]
     found = {name for page in written for name in names.findall(page.read_text(encoding="utf-8"))}
     return sorted(PICTURES / name for name in found)

@@ -177,8 +177,9 @@ def _without_progress(app, docname, source):
         )
 
 
-# Sphinx-Gallery has no dropdowns in notebooks; HTML has.
+# Sphinx-Gallery has no dropdowns and figures in notebooks; HTML has, and images.
 _DROPDOWN = re.compile(r"^\.\. dropdown:: *(.*)\n((?:\n|   .*\n?)+)", re.M)
+_FIGURE = re.compile(r"^\.\. figure::(.*\n(?: +\S.*\n)+)\n((?: +.*(?:\n|\Z))+)", re.M)
 
 
 def show_answers_in_notebooks() -> None:
@@ -188,10 +189,15 @@ def show_answers_in_notebooks() -> None:
 
 def _with_details(rst2md):
     def convert(text, *args, **kwargs):
+        text = _FIGURE.sub(_image, text)
         text = rst2md(text, *args, **kwargs)
         return _DROPDOWN.sub(_details, text)
 
     return convert
+
+
+def _image(match):
+    return f".. image::{match[1]}\n{textwrap.dedent(match[2])}"
 
 
 def _details(match):
