@@ -199,7 +199,7 @@ def test_links_to_local_files_lead_to_a_page():
     for path in WRITTEN:
         code = r"^(```|~~~).*?^\1"
         text = re.sub(code, "", path.read_text(encoding="utf-8"), flags=re.M | re.S)
-        for link in re.findall(r"\]\(<?([^)\s>]+)>?[^)]*\)", text):
+        for link in re.findall(r"(?:\]\(<?|\{figure\} )([^)\s>]+)", text):
             target = link.partition("#")[0]
             if target and not re.match(r"[a-z]+:", target) and not _leads(path.parent, target):
                 broken.append(f"{path.relative_to(ROOT)}: {link}")
