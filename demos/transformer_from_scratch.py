@@ -82,7 +82,8 @@ print(f"{len(train)} pairs to learn from, {len(held_out)} held out; {length} tok
 # ---------
 # Attention does not know the order of its inputs, so each token gets a vector of its position,
 # sines and cosines in turn. The embeddings :math:`(B, T, D)` are multiplied by the root of D first,
-# so that both have about the same size. The table :math:`(T, D)` is a constant: there is nothing to learn.
+# so that both have about the same size. The table :math:`(T, D)` is a constant: there is nothing to
+# learn.
 
 
 @registered
@@ -251,7 +252,9 @@ class DecoderBlock(keras.layers.Layer):
 # The model
 # ---------
 # From ids :math:`(B, S)` and :math:`(B, T)` to one score for each word of the target vocabulary, at
-# each position: :math:`(B, T, V)`. Embeddings begin with a length of about 1.
+# each position: :math:`(B, T, V)`. Embeddings begin with a length of about 1. ``call`` takes
+# ``training``, though no line uses it: Keras passes it on to all layers within, and without it ``fit``
+# would train without dropout.
 
 
 @registered
@@ -283,7 +286,7 @@ class Transformer(keras.Model):
             x = block(x, memory, causal, padding_mask(source))  # (B, T, D)
         return self.to_logits(x)  # (B, T, D) -> (B, T, V)
 
-    def call(self, inputs):
+    def call(self, inputs, training=None):
         source, target = inputs
         return self.decode(target, self.encode(source), source)
 

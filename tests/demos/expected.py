@@ -416,6 +416,8 @@ def transformer_from_scratch(numbers, end):
     assert min(numbers["exact_match"].values()) >= 0.95
     assert not [each for each in end.ours._flatten_layers() if "tfattn" in type(each).__module__]
     near(end.weights.sum(axis=-1), 1.0, rtol=1e-5)  # nothing on padding
+    with_dropout = np.asarray(end.ours(end.few, training=True))
+    assert np.abs(with_dropout - np.asarray(end.ours(end.few))).max() > 0.01
 
 
 @writes("heads.png")
