@@ -253,8 +253,8 @@ class DecoderBlock(keras.layers.Layer):
 # ---------
 # From ids :math:`(B, S)` and :math:`(B, T)` to one score for each word of the target vocabulary, at
 # each position: :math:`(B, T, V)`. Embeddings begin with a length of about 1. ``call`` takes
-# ``training``, though no line uses it: Keras passes it on to all layers within, and without it ``fit``
-# would train without dropout.
+# ``training``, though no line uses it: Keras passes it on to all layers within, and without it
+# ``fit`` would train without dropout.
 
 
 @registered
