@@ -347,7 +347,8 @@ assert difference < 1e-4
 # and take as many steps; only the features that dropout leaves out differ.
 histories = {"from scratch": trained(ours), "package": trained(package)}
 losses = {name: each.history["val_loss"] for name, each in histories.items()}
-figure = curves(np.arange(1, 4), losses, "Epoch", "Validation loss", log_y=True)
+figure = curves(np.arange(1, 4), losses, "Epoch", "Validation loss")
+figure.axes[0].set(yscale="log", xticks=range(1, 4))
 figure.savefig(options.out / "loss.png", dpi=150)
 figure
 
