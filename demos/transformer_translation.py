@@ -303,6 +303,7 @@ print(f"Figures, viewer.html and live.html in {options.out}")
 #
 # Where to go next
 # ----------------
+# - :doc:`The whole Transformer, top to bottom <transformer_from_scratch>`: each line of it.
 # - :doc:`Finding a head <find_a_head>`: which heads this translation depends on.
 # - :doc:`Train on your own files </train-on-your-own-files>`: a model from sentence pairs, by one
 #   command. :doc:`Decoding </decoding>`: beam search, sampling, rules.

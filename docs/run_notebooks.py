@@ -19,7 +19,7 @@ from nbclient.exceptions import CellExecutionError
 
 ROOT = Path(__file__).resolve().parent.parent
 TUTORIALS = ROOT / "docs" / "tutorials"
-TRAININGS = ("bahdanau_translation", "transformer_translation")
+TRAININGS = ("bahdanau_translation", "transformer_from_scratch", "transformer_translation")
 LITTLE = """
 import keras
 import tfattn

@@ -35,6 +35,7 @@ ORDER = (
     "residuals_and_norms",
     "masked_attention",
     "transformer_translation",
+    "transformer_from_scratch",
     "find_a_head",
     "hard_attention",
     "sets",

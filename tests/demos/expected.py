@@ -415,6 +415,17 @@ def transformer_translation(numbers, end):
         assert (np.triu(layer, 1) == 0.0).all()  # no word looks ahead
 
 
+@writes("heads.png", "loss.png", "model.keras")
+def transformer_from_scratch(numbers, end):
+    assert numbers["difference"] < 1e-4 and numbers["loaded"] < 1e-5
+    assert list(numbers["exact_match"]) == ["from scratch", "package"]
+    assert min(numbers["exact_match"].values()) >= 0.95
+    assert not [each for each in end.ours._flatten_layers() if "tfattn" in type(each).__module__]
+    near(end.weights.sum(axis=-1), 1.0, rtol=1e-5)  # nothing on padding
+    with_dropout = np.asarray(end.ours(end.few, training=True))
+    assert np.abs(with_dropout - np.asarray(end.ours(end.few))).max() > 0.01
+
+
 @writes("heads.png")
 def find_a_head(numbers, end):
     assert numbers["exact_match"] >= 0.95
