@@ -92,6 +92,11 @@ def parts(page: Path) -> Iterator[tuple[str, str]]:
     yield "text", text[end:]
 
 
+def pages() -> list[Path]:
+    """The Chinese pages that name cells. The others have pieces of their demos' code."""
+    return [page for page in sorted(PAGES.glob("*.md")) if _FENCE.search(page.read_text("utf-8"))]
+
+
 def expanded(page: Path) -> str:
     """The Markdown of a Chinese page with its code, and before it what the code needs."""
     folded = f":::{{dropdown}} 选项与画图函数\n```python\n{PREAMBLE}```\n:::\n\n"

@@ -120,7 +120,7 @@ def _in_a_notebook(text):
 def write_chinese(folder: Path) -> None:
     """Writes a notebook and a script of each Chinese page."""
     folder.mkdir(parents=True, exist_ok=True)
-    for page in sorted(cells.PAGES.glob("*.md")):
+    for page in cells.pages():
         nbformat.write(chinese_notebook(page), folder / f"{page.stem}.ipynb")
         (folder / f"{page.stem}.py").write_text(chinese_script(page), encoding="utf-8")
 
@@ -138,7 +138,7 @@ def main() -> None:
     for script in scripts:
         made = nbformat.from_dict(notebook(script))
         nbformat.write(made, OUT / "en" / f"{script.stem}.ipynb")
-    print(f"{len(scripts)} notebooks in two languages are in out/notebooks/")
+    print(f"{len(scripts)} notebooks, {len(cells.pages())} in Chinese too, are in out/notebooks/")
 
 
 if __name__ == "__main__":

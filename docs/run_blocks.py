@@ -2,11 +2,10 @@
 docs/run_blocks.py`, with pages to run only these.
 
 The blocks of a page run in a module, a process and an empty folder of its own. What a page says
-that they print is compared with it: a comment behind a `print` that begins with a number, a bracket or
-the only word of it, and a ```text block below. A page whose code
-another page has already is left out: a Chinese page has that of its English one, or more. Those of
-the tutorials quote pieces of the demos, which the build of the pages runs. The figures that a page
-writes stay in `out/pictures`, where `docs/pictures.py` takes them from.
+that they print is compared with it: a comment behind a `print` that begins with a number, a bracket
+or the only word of it, and a ```text block below. A page whose code another page has already is
+left out: a Chinese page has that of its English one, or more. Those of the tutorials quote pieces
+of the demos, which the build of the pages runs.
 """
 
 import argparse

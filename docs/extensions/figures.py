@@ -31,9 +31,9 @@ class NumberFigures(SphinxTransform):
         if not place:
             return
         word = "图" if self.env.docname.startswith("zh/") else "Figure"
-        for number, image in enumerate(_pictures(self.document), start=1):
-            figure = next(filter(_is_figure, _parents(image)), None)
-            caption = figure and figure.next_node(nodes.caption)
+        figures = [next(filter(_is_figure, _parents(x)), None) for x in _pictures(self.document)]
+        for number, figure in enumerate(filter(None, figures), start=1):
+            image, caption = figure.next_node(nodes.image), figure.next_node(nodes.caption)
             if caption is None:
                 logger.warning("a figure without a caption: %s", image["uri"], location=image)
                 continue

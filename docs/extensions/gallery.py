@@ -170,8 +170,9 @@ def _bring_figures(app, env, docnames):
 
 def _with_code(app, docname, source):
     """Chinese pages with the code of their demos; on all, what the code needs before it."""
-    if docname.startswith("zh/tutorials/"):
-        source[0] = cells.expanded(Path(app.env.doc2path(docname)))
+    path = Path(app.env.doc2path(docname))
+    if path in cells.pages():
+        source[0] = cells.expanded(path)
     elif docname.removeprefix("tutorials/") in ORDER:
         source[0] = cells.folded_in_english(source[0])
 
@@ -227,7 +228,7 @@ def _number_tutorials(app, env):
 
 
 # Sphinx-Gallery has images in notebooks and no figures: the caption becomes a line of its own.
-_FIGURE = re.compile(r"^\.\. figure::(.*(?:\n +:.*)*)\n\n +(.*)$", re.M)
+_CAPTIONED = re.compile(r"^\.\. figure::(.*(?:\n +:.*)*)\n\n +(.*)$", re.M)
 # It has no dropdowns there; HTML has.
 _DROPDOWN = re.compile(r"^\.\. dropdown:: *(.*)\n((?:\n|   .*\n?)+)", re.M)
 
@@ -239,7 +240,7 @@ def show_answers_in_notebooks() -> None:
 
 def _with_details(rst2md):
     def convert(text, *args, **kwargs):
-        text = rst2md(_FIGURE.sub(r".. image::\1\n\n\2", text), *args, **kwargs)
+        text = rst2md(_CAPTIONED.sub(r".. image::\1\n\n\2", text), *args, **kwargs)
         return _DROPDOWN.sub(_details, text)
 
     return convert
