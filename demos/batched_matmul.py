@@ -81,10 +81,8 @@ for number, axes in enumerate(figure.subplots(1, 2)):
     ]:
         rows, columns = matrix.shape
         box = (left_end, left_end + columns, rows / 2, -rows / 2)
-        shade = {"cmap": "magma_r", "vmin": 0, "vmax": 0.4}
-        if matrix.max() > 1:
-            shade = {"cmap": "Blues", "vmin": -8, "vmax": 40}
-        axes.imshow(matrix, extent=box, **shade)
+        cmap, lowest, highest = ("Blues", -8, 40) if matrix.max() > 1 else ("magma_r", 0, 0.4)
+        axes.imshow(matrix, cmap=cmap, vmin=lowest, vmax=highest, extent=box)
         for (row, column), entry in np.ndenumerate(matrix):
             written = f"{entry:.1f}".removeprefix("0") if entry % 1 else f"{entry:.0f}"
             place = (left_end + column + 0.5, row - rows / 2 + 0.5)
