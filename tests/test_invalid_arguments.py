@@ -23,7 +23,7 @@ import pytest
 from keras import ops
 
 import tfattn
-from tests.helpers.tensors import BACKEND, tf
+from tests.helpers.tensors import BACKEND, numpy, tf
 from tfattn import _checks, convert, data, interpret, kernels, masks, normalizers, plot
 from tfattn.core import scores
 from tfattn.kernel_regression import KernelRegression
@@ -909,6 +909,13 @@ def test_attention_empty_batch_length_and_width():
 def test_symbolic_sparse_or_ragged_input_is_refused_with_the_recipe(option, recipe):
     with pytest.raises(ValueError, match=f"`query` must be dense.*{recipe}"):
         attention_of(keras.Input((T, D), **option), keras.Input((T, D)))
+
+
+def test_symbolic_product_with_a_number_is_dense():
+    x, layer = keras.Input((T, D)), tfattn.MultiHeadAttention(H, 2)
+    model = keras.Model(x, layer(2 * x, x * 0.5))  # both are sparse, says Keras
+    expected = numpy(layer(2 * FLOATS, FLOATS / 2))
+    np.testing.assert_allclose(numpy(model(FLOATS)), expected, rtol=1e-5)
 
 
 def test_seed_is_checked_without_any_dropout():

@@ -84,7 +84,10 @@ def array(who: str, argument: str, value: Any, letters: str, booleans: bool = Fa
         recipe = "`ragged.to_tensor()`, and `valid_lens=ragged.row_lengths()` for the keys"
         fail(who, argument, dense + recipe, type(value).__name__)
     sparse = hasattr(value, "dense_shape") or hasattr(value, "tocoo")
-    if sparse or getattr(value, "sparse", False) is True:
+    # Keras marks any symbolic product with a number as sparse: inputs alone tell.
+    made_by = getattr(getattr(value, "_keras_history", None), "operation", None)
+    is_product = type(made_by).__name__ not in ("InputLayer", "NoneType")
+    if sparse or (getattr(value, "sparse", False) is True and not is_product):
         fail(who, argument, f"{dense}`tf.sparse.to_dense(tensor)`", type(value).__name__)
     expected = f"be a tensor of numbers, of shape {letters}"
     if isinstance(value, type) or not (hasattr(value, "shape") and hasattr(value, "dtype")):
