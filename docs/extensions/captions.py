@@ -109,7 +109,7 @@ CAPTIONS = {
     "time_series/errors": "The error of four forecasts on two kinds of data.",
     "time_series/weights": "A series, and the weights of the last query in two heads: they lie "
     "whole seasons back.",
-    "time_series/forecast": "What is given, what follows, and three forecasts.",
+    "time_series/forecast": "A series, how it goes on, and three forecasts of it.",
     "transformer_from_scratch/loss": "The loss of the model from scratch and of the package's.",
     "transformer_from_scratch/heads": "Where the heads of the layer from scratch look.",
     "transformer_translation/loss": "The loss on the training and the validation sentences.",

@@ -2,7 +2,8 @@
 
 A figure appears as wide as the column at most, with a link to its file. On the fifth tutorial, in
 either language, the second one is Figure 5.2. One without a caption is a warning, and so fails a
-strict build. What a reader is to know before the text stands in one box at its top.
+strict build; an image that is no figure has no number. What a reader is to know before the text
+stands in one box at its top.
 """
 
 from pathlib import Path

@@ -173,3 +173,28 @@ def test_multi_head_attention_mask_with_an_entry_per_feature_is_refused_by_its_n
     tokens = draw(B, T, 8)
     with pytest.raises(ValueError, match="`key_mask` must have shape"):
         tfattn.MultiHeadAttention(2, 4)(tokens, tokens, key_mask=np.ones(tokens.shape, bool))
+
+
+def test_functional_model_is_built_without_a_trace_of_the_engine(monkeypatch):
+    traced = []
+    attend = tfattn.MultiHeadAttention._attend_heads
+    monkeypatch.setattr(
+        tfattn.MultiHeadAttention,
+        "_attend_heads",
+        lambda self, *call: traced.append(self.name) or attend(self, *call),
+    )
+    x, tokens = keras.Input((None, 11)), draw(B, T, 11)
+    for options in ({}, {"output_shape": (2, 3)}, {"dtype": "mixed_bfloat16"}, {"use_gate": True}):
+        layer = tfattn.MultiHeadAttention(2, 3, name="plain", **options)
+        for call in ({}, {"use_causal_mask": True}):
+            spec = layer(x, x, **call)
+            assert traced == []
+            output = layer(tokens, tokens, **call)
+            assert tuple(spec.shape) == (None, None, *output.shape[2:])
+            assert spec.dtype == keras.backend.standardize_dtype(output.dtype)
+            traced.clear()
+    # Parts that may refuse the call are traced, and so is a call that returns weights.
+    tfattn.MultiHeadAttention(2, 4, positions=tfattn.RotaryPositions(), name="rotary")(x, x)
+    tfattn.MultiHeadAttention(2, 3, score=tfattn.AdditiveScore(3), name="additive")(x, x)
+    tfattn.MultiHeadAttention(2, 3, name="weights")(x, x, return_attention_scores=True)
+    assert {*traced} == {"rotary", "additive", "weights"}
