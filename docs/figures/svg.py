@@ -83,7 +83,8 @@ def _parts(words: str) -> list[str]:
 
 
 class Drawing:
-    """A drawing in one language, which grows downwards as parts are added. `str` gives the SVG.
+    """A drawing in one language, which grows downwards as parts are added. `str` gives the SVG,
+    in one line.
 
     Args:
         language: 0 for English, 1 for Chinese: the place in a label of two.
@@ -232,7 +233,7 @@ class Drawing:
     def __str__(self) -> str:
         height = round(self.height + 10)
         language = LANGUAGES[self.language]
-        return "\n".join(
+        return "".join(
             [
                 f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}"'
                 f' width="{WIDTH * SCALE:.0f}" height="{height * SCALE:.0f}" role="img"'
