@@ -121,7 +121,7 @@ def _is_marked(path):
 
 
 def pytest_itemcollected(item):
-    # `pytest -k field_note_05` runs the tests that `docs/field-notes.md` names in row 5.
+    # `pytest -k field_note_05` runs the tests of row 5 of `docs/field-notes.md`.
     from tests.helpers import field_notes
 
     item.extra_keyword_matches.update(field_notes.keywords_of(item))

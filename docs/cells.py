@@ -10,6 +10,12 @@ The lines are the Chinese of the cell's comments, in order: consecutive lines of
 one, and comments without words, such as shapes, stay. A page has all cells of its demo, in their
 order, so it runs from top to bottom as the demo does. `python docs/cells.py multi_head` prints the
 cells of a demo in this form, with the comments in English.
+
+A Chinese guide names the blocks of an English page by their numbers, from 1, in the same way:
+
+    ```{code} masks.md 3
+    每行一个句子
+    ```
 """
 
 import argparse
@@ -32,6 +38,8 @@ PREAMBLE += "\n" + (ROOT / "demos" / "_figures.py").read_text("utf-8").partition
 _DOWNLOAD = "`python docs/notebooks.py` 写出中文的脚本和 Jupyter 笔记本"
 _LINKS = '下载：<a href="{0}.py" download>中文脚本</a>、<a href="{0}.ipynb" download>中文笔记本</a>'
 _HEADING = re.compile(r"^(\S.*)\n(?:---+|===+)$", re.MULTILINE)
+_BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_NUMBERED = re.compile(r"^```\{code\} (\S+) (\d+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _FENCE = re.compile(r"^```\{demo\} ([^\n]+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _OWN_LINES = r"(?:(?<=\n)|\A)[ ]*#.*(?:\n[ ]*#.*)*"  # a comment of one or more lines
 _COMMENT = re.compile(rf"(?P<own>{_OWN_LINES})|(?<=\S  )#(?! noqa).*")
@@ -106,6 +114,25 @@ def expanded(page: Path) -> str:
             part, folded = f"{folded}```python\n{part}\n```", ""
         text += part
     return text.replace(_DOWNLOAD, _LINKS.format(page.stem))
+
+
+def with_english_code(text: str) -> str:
+    """The Markdown of a Chinese guide with the blocks of English pages that it names."""
+
+    def block(fence: re.Match[str]) -> str:
+        name, number = fence[1], int(fence[2])
+        blocks = python_blocks((ROOT / "docs" / name).read_text("utf-8"))
+        if not 0 < number <= len(blocks):
+            raise ValueError(f"{name} has {len(blocks)} blocks of Python, and no {number}")
+        chinese = fence[3].strip().splitlines()
+        return f"```python\n{with_comments(f'{name} {number}', blocks[number - 1], chinese)}```"
+
+    return _NUMBERED.sub(block, text)
+
+
+def python_blocks(text: str) -> list[str]:
+    """The fenced Python blocks of a page of Markdown."""
+    return _BLOCK.findall(text)
 
 
 def folded_in_english(page: str) -> str:

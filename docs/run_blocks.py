@@ -22,6 +22,8 @@ import traceback
 import warnings
 from pathlib import Path
 
+import cells
+
 DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
 # Files that a page promises to its reader.
@@ -38,13 +40,18 @@ _SHOWN = re.compile(
 
 def blocks(page: Path) -> list[str]:
     """The fenced Python blocks of a Markdown page."""
-    return [code for code, _ in _BLOCK.findall(page.read_text("utf-8"))]
+    return [code for code, _ in _with_output(page)]
+
+
+def _with_output(page):
+    """(code, the text below it) of each block."""
+    return _BLOCK.findall(cells.with_english_code(page.read_text("utf-8")))
 
 
 def run(page: Path) -> int:
     """Runs the blocks of a page, and returns how many there are."""
     variables = {"__name__": "__main__"}
-    found = _BLOCK.findall(page.read_text("utf-8"))
+    found = _with_output(page)
     for code, text in found:
         printed = "".join(_printed(code, page, variables))
         if text and printed and printed != text:

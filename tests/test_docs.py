@@ -109,6 +109,22 @@ def test_chinese_page_with_other_cells_or_comments_is_refused(sphinx_scripts, tm
             cells.expanded(page)
 
 
+def test_chinese_guide_names_the_code_that_its_english_page_has_too():
+    cells = _script("cells")
+    for page in sorted((DOCS / "zh").glob("*.md")):
+        text = page.read_text("utf-8")
+        assert "```{code}" not in cells.with_english_code(text)
+        english = DOCS / page.name
+        both = {ast.dump(ast.parse(code)) for code in cells.python_blocks(english.read_text("utf-8"))}
+        own = {ast.dump(ast.parse(code)) for code in cells.python_blocks(text)}
+        assert not both & own, f"{page.name}: name these blocks of {page.name}"
+
+
+def test_name_of_a_block_that_is_not_there_is_refused():
+    with pytest.raises(ValueError, match="masks.md has 9 blocks of Python, and no 10"):
+        _script("cells").with_english_code("```{code} masks.md 10\n```\n")
+
+
 def test_stamp_of_a_page_follows_its_source_alone(tmp_path, monkeypatch):
     monkeypatch.setattr(stamp, "ROOT", tmp_path)
     (tmp_path / "start.md").write_text("Start", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""What users of attention layers run into: each row of `docs/field-notes.md` names its tests.
+"""What users of attention layers run into: `field_notes.txt` has the tests of each row of the page.
 
 `pytest --full -k field_note_05` runs those of row 5. Most stand where their subject does; here are
 those of rows that are about more than one part.
@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import tfattn
-from tests.helpers.field_notes import TESTS, keyword, notes
+from tests.helpers.field_notes import TESTS, keyword, notes, tests
 from tests.helpers.paths import PATHS, blocks_of
 from tests.helpers.tensors import both_ways, tf
 from tests.layers.test_multi_head import draw
@@ -30,7 +30,7 @@ def functions_of(file):
 
 
 def test_field_notes_page_has_every_note_and_its_tests_exist():
-    assert [note.number for note in notes()] == list(range(1, 51))
+    assert [note.number for note in notes()] == list(range(1, 51)) == [*tests()]
     for note in notes():
         assert note.elsewhere.strip() and note.here.strip() and note.tests, keyword(note.number)
         for test in note.tests:

@@ -9,7 +9,8 @@ import pytest
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 DOCS = Path(__file__).resolve().parents[1] / "docs"
-CODE = re.compile(r"^```python\n(.*?)^```(?:\n\n```text\n(.*?)^```)?", re.MULTILINE | re.DOTALL)
+_PYTHON = r"(?:python|\{code\} traps.md \d+)\n(.*?)^```"
+CODE = re.compile(rf"^```{_PYTHON}(?:\n\n```text\n(.*?)^```)?", re.MULTILINE | re.DOTALL)
 
 
 def blocks(page):

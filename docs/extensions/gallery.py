@@ -169,10 +169,12 @@ def _bring_figures(app, env, docnames):
 
 
 def _with_code(app, docname, source):
-    """Chinese pages with the code of their demos; on all, what the code needs before it."""
+    """Chinese pages with the code that they name; on all, what the code needs before it."""
     path = Path(app.env.doc2path(docname))
     if path in cells.pages():
         source[0] = cells.expanded(path)
+    elif docname.startswith("zh/") and not docname.startswith("zh/tutorials/"):
+        source[0] = cells.with_english_code(source[0])
     elif docname.removeprefix("tutorials/") in ORDER:
         source[0] = cells.folded_in_english(source[0])
 

@@ -19,13 +19,19 @@ class Note(NamedTuple):
 
 
 @functools.cache
+def tests():
+    """The tests of each row, by its number, from `tests/field_notes.txt`."""
+    lines = (TESTS / "field_notes.txt").read_text(encoding="utf-8").splitlines()[1:]
+    return {int(number): names for number, *names in map(str.split, lines)}
+
+
 def notes():
     """All rows in the order of the page."""
     table = PAGE.read_text(encoding="utf-8").split(":::")[1]
     found = []
     for row in re.split(r"^\* - ", table, flags=re.M)[2:]:  # without the head of the table
-        number, elsewhere, here, tests = re.split(r"^ {2}- ", row, flags=re.M)
-        found.append(Note(int(number), elsewhere, here, re.findall(r"`([^`\s]+)`", tests)))
+        number, elsewhere, here = re.split(r"^ {2}- ", row, flags=re.M)
+        found.append(Note(int(number), elsewhere, here, tests().get(int(number), [])))
     return found
 
 
@@ -36,11 +42,11 @@ def keyword(number):
 
 @functools.cache
 def _keywords():
-    """Those of each test that the page names."""
+    """Those of each test of a row."""
     found = {}
-    for note in notes():
-        for test in note.tests:
-            found.setdefault(test, set()).add(keyword(note.number))
+    for number, names in tests().items():
+        for test in names:
+            found.setdefault(test, set()).add(keyword(number))
     return found
 
 
