@@ -179,6 +179,15 @@ def _with_code(app, docname, source):
         source[0] = cells.folded_in_english(source[0])
 
 
+# On a page, a link to a demo leads to its tutorial. Where pages are read as files it finds the file.
+_DEMO = re.compile(r"\]\(\.\./demos/(?:(\w+)\.py|README\.rst)\)")
+
+
+def _to_tutorials(app, docname, source):
+    if "/" not in docname:
+        source[0] = _DEMO.sub(lambda link: f"](tutorials/{link[1] or 'index'})", source[0])
+
+
 def _chinese_viewer(app, docname, source):
     demo = docname.removeprefix("zh/tutorials/")
     frame = _VIEWER.format(
@@ -267,6 +276,7 @@ def setup(app):
     app.connect("env-before-read-docs", _bring_figures)
     app.connect("source-read", _without_progress)
     app.connect("source-read", _with_code)
+    app.connect("source-read", _to_tutorials)
     app.connect("source-read", _chinese_viewer)
     app.connect("source-read", _in_parts)
     app.connect("env-get-updated", _number_tutorials)
