@@ -23,6 +23,7 @@ extensions = [
     "extensions.api",
     "extensions.docstrings",
     "extensions.figures",
+    "extensions.glossary",
     "extensions.languages",
     "extensions.live",
     "extensions.mathml",

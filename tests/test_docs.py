@@ -4,6 +4,7 @@ Sphinx itself is not needed: `python docs/build.py` builds the pages, and is as 
 """
 
 import ast
+import csv
 import importlib.util
 import re
 from pathlib import Path
@@ -257,6 +258,25 @@ def _leads(folder, target):
     if path.parent == DOCS / "tutorials":
         return name == "index" or name in ORDER
     return path.parent == DOCS / "api" and (name == "index" or name.startswith("tfattn."))
+
+
+def test_glossary_defines_each_term_once_in_both_languages():
+    glossary = _script("extensions/glossary")
+    with glossary.TERMS.open(encoding="utf-8", newline="") as file:
+        terms = [*csv.DictReader(file)]
+    for name in ("English", "中文"):
+        assert len({term[name] for term in terms}) == len(terms)
+    for term in terms:
+        assert all(term[name] for name in ("section", "English", "中文", "meaning", "意思")), term
+    for chinese, page, words in (
+        (False, "glossary", "**epoch** 轮次 `fit(epochs=)`\n: one pass over the training data\n"),
+        (True, "zh/glossary", "**轮次** epoch `fit(epochs=)`\n: 把训练数据完整地用一遍。也叫迭代周期、"),
+    ):
+        source = [(DOCS / f"{page}.md").read_text("utf-8")]
+        glossary._with_terms(None, page, source)
+        assert words in source[0]
+        assert source[0].count("\n: ") == len(terms)
+        assert chinese == ("\n### 核回归\n" in source[0]) != ("\n### Kernel regression\n" in source[0])
 
 
 @pytest.fixture
