@@ -179,7 +179,7 @@ def deck(language: str, lesson: dict[str, str]) -> str:
     drawing = picture(page, re.search(r"\((\S+\.svg)\)", lesson["drawing"])[1])
     slides = [slide(title, goal + minutes + pages), slide(title, formula, drawing)]
     again = f'<div class="body">{drawing}</div>'
-    for name in re.findall(r"\(tutorials/(\w+)", lesson["pages"]):
+    for name in re.findall(r"(?:demos|tutorials)/(\w+)", lesson["pages"]):
         slides += [one for one in of_page(language, name) if again not in one]
     slides += [slide(EXERCISES[language], f"<pre>{commands}</pre>")]
     deck = (DOCS / "_templates" / "slides.html").read_text("utf-8")

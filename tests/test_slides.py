@@ -37,7 +37,7 @@ def test_lessons_are_the_same_twelve_in_both_languages_with_all_tutorials(slides
     assert len(english) == 12
     patterns = {
         "minutes": r"\d+",
-        "pages": r"tutorials/(\w+)",
+        "pages": r"(?:demos|tutorials)/(\w+)",
         "drawing": r"drawings/([\w-]+)",
         "exercises": r"`(\w+)`",
     }
