@@ -19,7 +19,7 @@ class Note(NamedTuple):
 
 
 @functools.cache
-def tests():
+def names_of_tests():
     """The tests of each row, by its number, from `tests/field_notes.txt`."""
     lines = (TESTS / "field_notes.txt").read_text(encoding="utf-8").splitlines()[1:]
     return {int(number): names for number, *names in map(str.split, lines)}
@@ -31,7 +31,7 @@ def notes():
     found = []
     for row in re.split(r"^\* - ", table, flags=re.M)[2:]:  # without the head of the table
         number, elsewhere, here = re.split(r"^ {2}- ", row, flags=re.M)
-        found.append(Note(int(number), elsewhere, here, tests().get(int(number), [])))
+        found.append(Note(int(number), elsewhere, here, names_of_tests().get(int(number), [])))
     return found
 
 
@@ -44,7 +44,7 @@ def keyword(number):
 def _keywords():
     """Those of each test of a row."""
     found = {}
-    for number, names in tests().items():
+    for number, names in names_of_tests().items():
         for test in names:
             found.setdefault(test, set()).add(keyword(number))
     return found
