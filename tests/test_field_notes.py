@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import tfattn
-from tests.helpers.field_notes import TESTS, keyword, notes, names_of_tests
+from tests.helpers.field_notes import TESTS, keyword, names_of_tests, notes
 from tests.helpers.paths import PATHS, blocks_of
 from tests.helpers.tensors import both_ways, tf
 from tests.layers.test_multi_head import draw

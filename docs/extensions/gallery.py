@@ -179,7 +179,7 @@ def _with_code(app, docname, source):
         source[0] = cells.folded_in_english(source[0])
 
 
-# On a page, a link to a demo leads to its tutorial. Where pages are read as files it finds the file.
+# On a page, a link to a demo leads to its tutorial. Where pages are files, it finds the file.
 _DEMO = re.compile(r"\]\(\.\./demos/(?:(\w+)\.py|README\.rst)\)")
 
 
