@@ -47,8 +47,6 @@ autodoc_typehints = "none"
 autodoc_member_order = "bysource"
 autosummary_generate = False
 add_module_names = False
-maximum_signature_line_length = 80
-python_maximum_signature_line_length = 80
 toc_object_entries_show_parents = "hide"
 
 myst_enable_extensions = [

@@ -115,10 +115,9 @@ def test_chinese_guide_names_the_code_that_its_english_page_has_too():
     for page in sorted((DOCS / "zh").glob("*.md")):
         text = page.read_text("utf-8")
         assert "```{code}" not in cells.with_english_code(text)
-        english = DOCS / page.name
-        both = {ast.dump(ast.parse(code)) for code in cells.python_blocks(english.read_text("utf-8"))}
-        own = {ast.dump(ast.parse(code)) for code in cells.python_blocks(text)}
-        assert not both & own, f"{page.name}: name these blocks of {page.name}"
+        pages = ((DOCS / page.name).read_text("utf-8"), text)
+        both, own = ({ast.dump(ast.parse(code)) for code in cells.python_blocks(x)} for x in pages)
+        assert not both & own, f"zh/{page.name}: name these blocks of {page.name}"
 
 
 def test_name_of_a_block_that_is_not_there_is_refused():
@@ -270,13 +269,14 @@ def test_glossary_defines_each_term_once_in_both_languages():
         assert all(term[name] for name in ("section", "English", "中文", "meaning", "意思")), term
     for chinese, page, words in (
         (False, "glossary", "**epoch** 轮次 `fit(epochs=)`\n: one pass over the training data\n"),
-        (True, "zh/glossary", "**轮次** epoch `fit(epochs=)`\n: 把训练数据完整地用一遍。也叫迭代周期、"),
+        (True, "zh/glossary", "**轮次** epoch `fit(epochs=)`\n: 把训练数据完整地用一遍。也叫"),
     ):
         source = [(DOCS / f"{page}.md").read_text("utf-8")]
         glossary._with_terms(None, page, source)
         assert words in source[0]
         assert source[0].count("\n: ") == len(terms)
-        assert chinese == ("\n### 核回归\n" in source[0]) != ("\n### Kernel regression\n" in source[0])
+        titles = ("\n### Kernel regression\n", "\n### 核回归\n")
+        assert [title in source[0] for title in titles] == [not chinese, chinese]
 
 
 @pytest.fixture
@@ -448,3 +448,24 @@ def test_figures_of_tutorials_have_numbers_and_those_without_captions_are_named(
     )
     # the code below the heading stays, outside of the box
     assert "import keras" in document.astext()
+
+
+def test_page_of_the_api_has_the_example_first_and_all_names_of_an_argument():
+    pytest.importorskip("docutils")
+    docstring = """\
+Adds.
+
+Args:
+    first, second,
+        third: numbers.
+
+Returns: the sum.
+
+Example:
+    >>> add(1, 2, 3)
+    6
+"""
+    text = _script("extensions/docstrings").converted(docstring.splitlines())
+    titles = [line.removeprefix(".. rubric:: ") for line in text if line.startswith(".. rubric")]
+    assert titles == ["Example", "Arguments", "Returns"]
+    assert "``first``, ``second``, ``third``" in text

@@ -9,6 +9,8 @@ import inspect
 import re
 import textwrap
 
+from docutils import nodes
+from sphinx import addnodes
 from sphinx.util.inspect import stringify_signature
 
 _HEAD = re.compile(
@@ -23,13 +25,15 @@ _TITLES = {"Args": "Arguments"}
 
 
 def converted(lines: list[str]) -> list[str]:
-    """The lines of a docstring, dedented, as lines of reStructuredText."""
+    """The lines of a docstring, dedented, as lines of reStructuredText, the example first."""
     lines = list(lines)
     result: list[str] = []
+    start = 0  # where sections begin
     while lines:
         head = _HEAD.fullmatch(lines[0])
         if head is None:
             result += _text(lines)
+            start = start or len(result)
             continue
         lines.pop(0)
         words = [head["words"]] if head["words"] else []
@@ -40,7 +44,9 @@ def converted(lines: list[str]) -> list[str]:
         body: list[str] = []
         while lines and (not lines[0].strip() or lines[0].startswith(" ")):
             body.append(lines.pop(0))
-        result += _section(head["title"], words, textwrap.dedent("\n".join(body)).splitlines())
+        at = start if head["title"] == "Example" else len(result)
+        body = textwrap.dedent("\n".join(body)).splitlines()
+        result[at:at] = _section(head["title"], words, body)
     return result
 
 
@@ -70,6 +76,8 @@ def _section(title, words, body):
     if title == "Example":
         code = body and body[0].strip() and not body[0].startswith(">>>")
         return [*result, *(["::", "", *(f"    {line}" for line in body)] if code else body), ""]
+    # Names of arguments may go on in the next line.
+    body = re.sub(r"(?m)^((?:\w+, )*\w+,)\n +", r"\1 ", "\n".join(body)).splitlines()
     body = [part for line in body for part in _split(line)]
     item = None
     for line in body:
@@ -104,8 +112,25 @@ def _signature(app, what, name, thing, options, signature, annotation):
     return stringify_signature(inspect.Signature(parameters)), None
 
 
+def _contents(app, doctree):
+    """What "On this page" has for a page of the API: the sections of the docstring, too."""
+    name = app.env.docname
+    entries = app.env.tocs[name].next_node(nodes.bullet_list) if name.startswith("api/") else None
+    described = next(doctree.findall(addnodes.desc_content), None)
+    if entries is None or described is None:
+        return
+    sections = []
+    for rubric in filter(lambda part: isinstance(part, nodes.rubric), described.children):
+        rubric["ids"] = [nodes.make_id(rubric.astext())]
+        anchor = {"refuri": name, "anchorname": f"#{rubric['ids'][0]}", "internal": True}
+        link = nodes.reference("", "", nodes.Text(rubric.astext()), **anchor)
+        sections.append(nodes.list_item("", addnodes.compact_paragraph("", "", link)))
+    entries[:0] = sections
+
+
 def setup(app):
     app.setup_extension("sphinx.ext.autodoc")
+    app.connect("doctree-read", _contents, priority=900)  # after Sphinx's own contents
     app.connect("autodoc-process-docstring", _process)
     app.connect("autodoc-process-signature", _signature)
     return {"parallel_read_safe": True}
