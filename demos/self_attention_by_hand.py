@@ -70,8 +70,10 @@ def show(title, matrix, number_format=".0f"):
 # -----------
 # Each card holds the numbers of one step, which the code below computes.
 #
-# .. image:: /drawings/self-attention.svg
+# .. figure:: /drawings/self-attention.svg
 #    :alt: Eight cards with the numbers of the eight steps, from three inputs to three outputs.
+#
+#    The eight steps with their numbers: from three inputs to three outputs.
 #
 
 # %%
@@ -147,8 +149,8 @@ show("   With the weights to one decimal", one_decimal @ values, ".1f")
 # In NumPy, for n inputs of width d, keys and queries of width p, and values of width v:
 
 
+# The outputs (n, v) and the weights (n, n) of n inputs (n, d).
 def self_attention(x, w_query, w_key, w_value):
-    """The outputs `(n, v)` and the weights `(n, n)` of n inputs `(n, d)`."""
     keys = x @ w_key  # 3. (n, d) by (d, p): (n, p)
     queries = x @ w_query  # 3. (n, d) by (d, p): (n, p)
     values = x @ w_value  # 3. (n, d) by (d, v): (n, v)
