@@ -59,46 +59,54 @@ keras.utils.set_random_seed(options.seed)
 # %%
 # Three questions
 # ---------------
-# For n tokens of width d, a kernel over k tokens, and a window in which a query sees r keys:
+# For n tokens of width d, a kernel over k tokens, and a window in which a query sees r keys.
+# :math:`O(n^2 d)` says that the number grows as :math:`n^2 d` does, whatever the constant factor.
 #
-# - **Operations.** Self-attention scores every pair, :math:`n^2 d`. A recurrence multiplies each
-#   state by a matrix, :math:`n d^2`; a convolution does so for each token under its kernel,
-#   :math:`k n d^2`. A separable one first weighs the k tokens feature by feature, then mixes the
-#   features by one matrix, :math:`k n d + n d^2`. With a window, attention scores :math:`r n`
-#   pairs, :math:`r n d`.
-# - **Sequential steps.** A recurrence needs the state before it, n times. All others compute every
-#   token at once.
+# - **Operations.** Self-attention scores every pair, :math:`O(n^2 d)`. A recurrence multiplies each
+#   state by a matrix, :math:`O(n d^2)`; a convolution does so for each token under its kernel,
+#   :math:`O(k n d^2)`. A separable one first weighs the k tokens feature by feature, then mixes the
+#   features by one matrix, :math:`O(k n d + n d^2)`. With a window, attention scores :math:`r n`
+#   pairs, :math:`O(r n d)`.
+# - **Sequential steps.** A recurrence needs the state before it, :math:`O(n)`. All others compute
+#   every token at once, :math:`O(1)`.
 # - **Longest path.** To learn what the first token has to do with the last, a gradient must get
-#   from one to the other. Self-attention joins them in one step, a recurrence in n. Convolutions
-#   are stacked until their kernels reach, :math:`n / k` layers; if each is dilated k times as far
-#   as the one below, :math:`\log_k n` do. Windows are stacked likewise, :math:`n / r`.
+#   from one to the other. Self-attention joins them in one step, :math:`O(1)`, a recurrence in
+#   :math:`O(n)`. Convolutions are stacked until their kernels reach, :math:`O(n / k)` layers; if
+#   each is dilated k times as far as the one below, :math:`O(\log_k n)` do. Windows are stacked
+#   likewise, :math:`O(n / r)`.
 #
-# .. image:: /drawings/three-layers.svg
+# .. figure:: /drawings/three-layers.svg
 #    :alt: The way of a signal from token 1 to others through each of three layers, and the costs.
+#
+#    The way of a signal through a convolution, a recurrence and self-attention, and their costs.
 #
 # In the drawing the convolution has k = 3. One layer joins a token with its two neighbors; after
 # two, the output at token 3 depends on tokens 1 to 5. L layers see :math:`L (k - 1) + 1` tokens,
 # their receptive field.
 #
-# The function has these leading terms for any sizes. Most are table 1 of "Attention is all you
-# need" (Vaswani et al. 2017). Constants are left out: a kernel or a window around a token reaches
-# only half its width to each side, so a stack of them needs about twice as many layers.
+# Most of this is table 1 of "Attention is all you need" (Vaswani et al. 2017), which has the path
+# of dilated convolutions alone in its row of convolutions.
 #
-# =======================  =========================  ================  ================
-# layer                    operations                 sequential steps  longest path
-# =======================  =========================  ================  ================
-# self-attention           :math:`n^2 d`              1                 1
-# recurrence               :math:`n d^2`              n                 n
-# convolution              :math:`k n d^2`            1                 n / k
-# dilated convolution      :math:`k n d^2`            1                 :math:`\log_k n`
-# separable convolution    :math:`k n d + n d^2`      1                 n / k
-# windowed self-attention  :math:`r n d`              1                 n / r
-# =======================  =========================  ================  ================
+# =======================  ============================  ================  ===================
+# layer                    operations                    sequential steps  longest path
+# =======================  ============================  ================  ===================
+# self-attention           :math:`O(n^2 d)`              :math:`O(1)`      :math:`O(1)`
+# recurrence               :math:`O(n d^2)`              :math:`O(n)`      :math:`O(n)`
+# convolution              :math:`O(k n d^2)`            :math:`O(1)`      :math:`O(n / k)`
+# dilated convolution      :math:`O(k n d^2)`            :math:`O(1)`      :math:`O(\log_k n)`
+# separable convolution    :math:`O(k n d + n d^2)`      :math:`O(1)`      :math:`O(n / k)`
+# windowed self-attention  :math:`O(r n d)`              :math:`O(1)`      :math:`O(n / r)`
+# =======================  ============================  ================  ===================
+#
+# Two things do not show in it. Self-attention is counted without the matrices that make queries,
+# keys and values, :math:`O(n d^2)` more; for n < d they take more than the attention itself. And a
+# kernel or a window around a token reaches only half its width to each side, so a stack of them
+# needs about twice as many layers. The function has the terms for any sizes, with constants of 1.
 d, k, r = 128, 3, 127
 
 
+# Operations, sequential steps and the longest path of each kind of layer, rounded up.
 def complexity(n, d):
-    """Operations, sequential steps and the longest path of each kind of layer, rounded up."""
     layers = int(np.ceil(n / k))
     dilated = next(depth for depth in range(1, n) if k**depth >= n)  # log_k n
     return {
@@ -119,7 +127,14 @@ for name, (operations, steps, path) in table.items():
 # %%
 # Before the Transformer
 # ----------------------
-# Other models had reduced the waiting before. The Extended Neural GPU (Kaiser, Bengio 2016,
+# Recurrent networks had been made cheaper. Factorization tricks (Kuchaiev, Ginsburg 2017,
+# arXiv:1703.10722) write the large matrix of an LSTM as a product of two smaller ones, or split it
+# into groups that do not mix. Conditional computation (Shazeer et al. 2017, arXiv:1701.06538) has
+# thousands of feed-forward networks between its LSTM layers, the experts, and computes only the few
+# that a gate chooses for each token. Both take fewer operations for as many weights, or more; the n
+# steps still wait for one another, as the introduction of "Attention is all you need" says.
+#
+# Other models had reduced the waiting. The Extended Neural GPU (Kaiser, Bengio 2016,
 # arXiv:1610.08613), ByteNet (Kalchbrenner et al. 2016, arXiv:1610.10099) and ConvS2S (Gehring et
 # al. 2017, arXiv:1705.03122) translate by convolutions, which compute all places at once. The
 # farther apart two words are, the more layers it takes to connect them: in proportion to the
@@ -211,6 +226,17 @@ for name, layer in layers.items():
     print(f"{name:24} {seconds[name][-1] * 1e3:7.1f} ms for {sizes[-1]} tokens,", end=" ")
     print(f"slope {measured[name]:.2f}, predicted {predicted[name]:.0f}")
 
+# %%
+# A window does not always pay. Up to 2,048 tokens the windowed layer takes longer than the full
+# one: a head is computed whole until :math:`n^2` reaches :math:`2^{23}`, at 2,896 tokens, and there
+# the mask is only more work. From 4,096 tokens on, where hidden blocks are left out, it is faster,
+# by more with each length.
+full, windowed = (np.array(seconds[name]) for name in masks)
+for n, ratio in zip(sizes, windowed / full, strict=True):
+    print(f"{n:6} tokens: the windowed layer takes {ratio:.2f} times as long as the full one")
+
+# %%
+# The times of all layers, with thin lines of the predicted slopes:
 figure = curves(sizes, seconds, "Tokens n", "Seconds per call", log_x=True, log_y=True)
 for name, times in seconds.items():
     straight = times[-1] * (np.array(sizes) / sizes[-1]) ** predicted[name]
