@@ -53,6 +53,14 @@ keras.utils.set_random_seed(options.seed)
 began = time.perf_counter()
 
 # %%
+# What is claimed
+# ---------------
+# "Self-attention could yield more interpretable models", says "Attention is all you need" (Vaswani
+# et al. 2017, section 4) of a side benefit: heads learn to perform different tasks, and many
+# "appear to exhibit behavior related to the syntactic and semantic structure of the sentences". Its
+# appendix shows that in pictures of weights. The order of noun and adjective is a piece of syntax,
+# so here the claim can be tested.
+#
 # A small translator
 # ------------------
 # English to French from a small grammar, as in the tutorial on the Transformer, but with one layer
@@ -260,6 +268,9 @@ print(f"loss, four heads off: {test}")
 # - A gradient tells what a small change does. It does not see that other heads take over.
 # - Switching off measures what breaks. Beside it belong as many heads at random.
 # - No head swaps noun and adjective: the decoder knows the order from French alone.
+# - Of the claim, half comes out here: the heads do look where syntax says, at the noun. But they
+#   share one task instead of each having its own, and from their weights the syntax could not be
+#   read.
 #
 # Questions
 # ---------
