@@ -62,8 +62,8 @@ names = random.normal(size=(CARDS, WIDTH)) / WIDTH**0.5  # of length 1, or about
 looks = random.normal(size=(CARDS, WIDTH)) / WIDTH**0.5
 
 
+# Queries (B, 1, D), keys (B, S, D), values (B, S, 6); the digits to say (B,).
 def deal(count):
-    """Queries `(B, 1, D)`, keys `(B, S, D)`, values `(B, S, 6)`; the digits to say `(B,)`."""
     colors = random.permuted(np.tile(np.arange(CARDS), (count, 1)), axis=1)  # (B, S)
     digits = random.integers(CARDS, size=(count, CARDS))  # (B, S)
     rows, places = np.arange(count), random.integers(CARDS, size=count)  # (B,), the card asked for
@@ -79,9 +79,9 @@ def deal(count):
 # ----
 # The weights :math:`p` are the softmax of :math:`q W k`, the pooled value :math:`\sum_i p_i v_i`,
 # and a linear layer, ``speak``, predicts the digit. Each step is differentiable, so the
-# cross-entropy has a gradient.
+# cross-entropy has a gradient. The function has the losses :math:`(B,)` under weights
+# :math:`(B, S)`.
 def soft(weights, values, digits):
-    """Losses `(B,)` under weights `(B, S)`."""
     pooled = tf.linalg.matvec(values, weights, transpose_a=True)  # (B, 6)
     return keras.losses.sparse_categorical_crossentropy(digits, speak(pooled), from_logits=True)
 
@@ -106,8 +106,8 @@ def score_function(weights, values, digits, with_baseline=True):
     return loss + advantage * tf.math.log(tf.reduce_sum(weights * picked, axis=1))
 
 
+# The card that was drawn, as 1 among zeros, (B, S).
 def one_of(weights):
-    """The card that was drawn, as 1 among zeros, `(B, S)`."""
     picked = keras.random.categorical(tf.math.log(weights), 1, seed=draws)  # (B, 1)
     return tf.one_hot(picked[:, 0], CARDS)
 
@@ -126,9 +126,7 @@ def straight_through(weights, values, digits):
 # Training
 # --------
 # Each kind starts from the same weights and sees the same cards. Asked about new ones, the two hard
-# ones pick the card of the greatest weight. All three learn the task, the score function a little
-# later: it sees the value of one card at a time, and most of its picks at the start are wrong. (At
-# step 0 all are below the blind pick, which at least answers with the digit that it sees.)
+# ones pick the card of the greatest weight.
 STEPS, EVERY = 200, 10
 kinds = {"soft": soft, "score function": score_function, "straight-through": straight_through}
 accuracies, examples = {}, {}
@@ -156,6 +154,11 @@ for kind, loss_of in kinds.items():
         variables = [*attention.trainable_weights, *speak.trainable_weights]
         optimizer.apply(tape.gradient(loss, variables), variables)
     print(f"{kind:17} accuracy {accuracies[kind][-1]:.3f}")
+
+# %%
+# All three learn the task, the score function a little later: it sees the value of one card at a
+# time, and most of its picks at the start are wrong. (At step 0 all are below the blind pick, which
+# at least answers with the digit that it sees.)
 chance = 1 / CARDS + (1 - 1 / CARDS) / CARDS
 figure = curves(
     np.arange(0, STEPS + 1, EVERY),
@@ -170,10 +173,7 @@ figure
 # What the gradients say
 # ----------------------
 # For one batch and weights that know nothing yet, the expected loss can be computed: six picks a
-# row, each with its probability. Beside its exact gradient we lay 300 gradients of each estimator.
-# The score function is right on average: the error of the mean is the noise by the square root of
-# 300. The baseline only takes noise away. The straight-through estimator has the least noise, but
-# its mean is not the gradient, and more draws do not mend that.
+# row, each with its probability.
 asked, digits = deal(64)
 values = asked["value"]
 attention = tfattn.BilinearAttention()
@@ -187,6 +187,12 @@ estimators = {
     "with baseline": lambda w: score_function(w, values, digits),
     "straight-through": lambda w: straight_through(w, values, digits),
 }
+
+# %%
+# Beside its exact gradient we lay 300 gradients of each estimator. The score function is right on
+# average: the error of the mean is the noise divided by the square root of 300, give or take. The
+# baseline only takes noise away. The straight-through estimator has the least noise, but its mean
+# is not the gradient, and more draws do not mend that.
 gradients = {}
 for name, loss_of in estimators.items():
     gradients[name] = []
@@ -202,6 +208,9 @@ for name, drawn in gradients.items():
     mean = np.mean(drawn, axis=0)
     error[name] = float(np.linalg.norm(mean - exact) / np.linalg.norm(exact))
     print(f"{name:17} noise {noise[name]:.2f}, error of the mean {error[name]:.2f}")
+
+# %%
+# Noise and errors as bars, in lengths of the exact gradient:
 figure = bars(
     list(noise),
     {"noise of one draw": [*noise.values()], "error of the mean of 300": [*error.values()]},
@@ -240,7 +249,8 @@ print("Pooled", tuple(pooled.shape), "by weights", tuple(weights.shape))
 # -------
 # - A pick is a step: moving a weight a little changes nothing, or jumps. So it has no gradient.
 # - The score-function estimator is right on average and noisy. A baseline more than halves the
-#   noise here, from 2.54 to 1.16 lengths of the gradient, and leaves the mean as it is.
+#   noise here, from 2.54 to 1.16 lengths of the gradient (with seed 0), and leaves the mean as it
+#   is.
 # - The straight-through estimator has little noise, 0.41, and a mean that is not the gradient.
 # - Soft attention needs none of this, and where one input is right, it becomes nearly hard by
 #   itself.
@@ -255,9 +265,10 @@ print("Pooled", tuple(pooled.shape), "by weights", tuple(weights.shape))
 #
 # .. dropdown:: 2. With and without the baseline: how many draws for an error of 0.01?
 #
-#    The error is the noise by the square root of their number: :math:`(1.16 / 0.01)^2`, about
-#    13,000, with the baseline, and :math:`(2.54 / 0.01)^2`, about 65,000, without. No number does
-#    it for the straight-through estimator: its error stays near 0.13.
+#    The error is the noise divided by the square root of their number:
+#    :math:`(1.16 / 0.01)^2`, about 13,000, with the baseline, and :math:`(2.54 / 0.01)^2`, about
+#    65,000, without. No number does it for the straight-through estimator: its error stays near
+#    0.13.
 #
 # .. dropdown:: 3. When would soft attention not become nearly hard?
 #
