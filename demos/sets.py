@@ -57,9 +57,10 @@ keras.utils.set_random_seed(options.seed)
 # padded, and a mask says which tokens are real. The lists that we learn from are sorted, the best
 # instrument first, as lists often are. That order is an accident, and must not count.
 #
-# .. image:: /drawings/masks.svg
-#    :alt: Four masks of six queries and six keys: causal, padding, window, causal and padding. Here
-#       it is the second.
+# .. figure:: /drawings/masks.svg
+#    :alt: Four masks of six queries and six keys: causal, padding, window, causal and padding.
+#
+#    Four masks. The second, for padding, is the one that sets of several sizes need.
 #
 # A plain mean trusts all instruments alike. Statistics knows better: of all weighted means without
 # bias, the one with weights proportional to :math:`1 / \sigma_i^2` has the least error. The
@@ -67,8 +68,8 @@ keras.utils.set_random_seed(options.seed)
 random = np.random.default_rng(options.seed)
 
 
+# Sets (B, S, 2), which of their tokens are real (B, S), and the quantities (B, 1).
 def measure(count, most=12):
-    """Sets `(B, S, 2)`, which of their tokens are real `(B, S)`, and the quantities `(B, 1)`."""
     real = np.arange(most) < random.integers(2, most + 1, (count, 1))
     quantity = random.normal(size=(count, 1))
     error = np.exp(random.uniform(np.log(0.1), np.log(3.0), (count, most)))
@@ -78,14 +79,20 @@ def measure(count, most=12):
     return (tokens * real[..., None]).astype("float32"), real, quantity
 
 
+sets, real, quantities = measure(6000)
+
+
+# %%
+# Four functions for later: the same sets in another order, with the padding still last; the weights
+# of statistics, with 0 for padding; the answers of a model; and means by weights of any scale, to
+# which a measurement of 0 may be added, by its weight.
 def shuffled(sets, real):
-    """The same sets in another order, padding still last."""
     order = np.argsort(np.where(real, random.uniform(size=real.shape), 2.0), axis=1)
     return [np.take_along_axis(sets, order[..., None], axis=1), real]
 
 
 def precision_of(sets, real):
-    return real * np.exp(-2 * sets[..., 1])  # (B, S), 1 / σ², and 0 for padding
+    return real * np.exp(-2 * sets[..., 1])  # (B, S)
 
 
 def answers_of(model, inputs):
@@ -93,12 +100,9 @@ def answers_of(model, inputs):
 
 
 def mean_by(weights, sets, at_zero=0.0):
-    """Means `(B, 1)` of measurements by weights `(B, S)` of any scale, and of a 0 by its weight."""
     weighted = np.sum(weights * sets[..., 0], axis=1, keepdims=True)
-    return weighted / (at_zero + weights.sum(axis=1, keepdims=True))
+    return weighted / (at_zero + weights.sum(axis=1, keepdims=True))  # (B, 1)
 
-
-sets, real, quantities = measure(6000)
 
 # %%
 # One weight
@@ -136,6 +140,9 @@ for name in ("Transformer", "with positions"):
     x = tfattn.TransformerEncoderBlock(num_heads=2, hidden_dim=64)(x, mask=mask)
     x = tfattn.AttentionPooling()(x, value_mask=mask)
     models[name] = keras.Model([tokens, mask], keras.layers.Dense(1)(x))
+
+# %%
+# All four learn from the same sets, by the mean squared error.
 for name, model in models.items():
     rate = 0.1 if name == "one weight" else 0.005
     falling = keras.optimizers.schedules.CosineDecay(rate, decay_steps=60 * 12)
@@ -171,13 +178,6 @@ figure
 # Each model is asked about new sets, about the same sets shuffled, and about sets of up to 48.
 # Without positions an answer moves by rounding alone. With positions it depends on the list: the
 # model has learned that the first is the best, and pays for it when it is not.
-#
-# The one weight is as good as statistics, on larger sets too. The Transformer is better than that,
-# and this is not an error: it has learned that the quantities are around 0, with standard
-# deviation 1, and moves its answers a little towards 0. Who knows that beforehand adds one more
-# measurement to each set, :math:`0 \pm 1`, and reaches the least possible error: the last bars.
-# The mean with a network behind it does not reach that. It is worse than the one weight, most of
-# all on larger sets.
 larger, larger_real, larger_truth = measure(2000, most=48)
 parts = {
     "sorted, as learned": ([new, new_real], truth),
@@ -202,6 +202,14 @@ for name in errors["shuffled"]:
     print(f"{name:15}", *[f"{part}: {errors[part][name]:.3f}" for part in parts], sep="  ")
 for name, by in moved.items():
     print(f"{name}: shuffling moves an answer by up to {by:.1e}")
+
+# %%
+# The one weight is as good as statistics, on larger sets too. The Transformer is better than that,
+# and this is not an error: it has learned that the quantities are around 0, with standard
+# deviation 1, and moves its answers a little towards 0. Who knows that beforehand adds one more
+# measurement to each set, :math:`0 \pm 1`, and reaches the least possible error: the last bars.
+# The mean with a network behind it does not reach that. It is worse than the one weight, most of
+# all on larger sets.
 figure = bars(
     list(errors["shuffled"]),
     {part: list(each.values()) for part, each in errors.items()},
