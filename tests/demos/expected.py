@@ -210,6 +210,22 @@ def scoring_functions(numbers, end):
     weights = softmax(np.random.default_rng(1).normal(size=(20_000, 10)))
     near(numbers["slopes"]["scaled"], np.mean(weights * (1 - weights)), rtol=0.03)
     assert numbers["slopes"]["unscaled"][-1] < numbers["slopes"]["scaled"][-1] / 10
+    for name, (first, last) in numbers["own_losses"].items():
+        assert last < first / 3 and last < 0.25, f"{name}: {first}, {last}"
+    counts = {name: len(each) for name, each in numbers["own_differences"].items()}
+    assert counts == {"additive": 1 + 3 + 3, "dot product": 1 + 3}  # outputs, weights, inputs
+    assert max(map(max, numbers["own_differences"].values())) < 1e-5
+    asks = {"additive": end.q, "dot product": end.q[..., :2]}
+    w_q, w_k, w_v = end.trained["additive"].get_weights()
+    scores = {
+        "additive": (np.tanh((end.q @ w_q)[:, :, None] + (end.k @ w_k)[:, None]) @ w_v)[..., 0],
+        "dot product": asks["dot product"] @ end.k.swapaxes(1, 2) / np.sqrt(2),
+    }
+    visible = np.arange(10) < np.array(end.lengths)[:, :, None]
+    for name, own in end.trained.items():
+        weights = softmax(np.where(visible, scores[name], -np.inf))
+        pooled = own(query=asks[name], key=end.k, value=end.v, valid_lens=end.lengths)
+        near(pooled, weights @ end.v, rtol=1e-4, atol=1e-5, err_msg=name)
 
 
 @writes("attention.png", "flow.png", "live.html", "loss.png", "viewer.html")
