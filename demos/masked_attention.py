@@ -128,6 +128,8 @@ class ChunkEnds(masks.Mask):
         return grid.key_positions() % 4 == 3  # (1, s)
 
 
+# %%
+# Twelve masks over eight queries and eight keys:
 two_texts = masks.segments([[0, 0, 0, 0, 0, 1, 1, 1]])
 shown = {
     "causal()": masks.causal(),
