@@ -74,17 +74,22 @@ print(f"{len(english)} English and {len(french)} French words and marks")
 # anywhere, and that is what Bahdanau, Cho and Bengio (2014, arXiv:1409.0473) gave it.
 #
 # One recurrent layer reads the sentence forwards, another backwards. Their states :math:`h_s`, one
-# per word, are both keys and values. Before word :math:`t` the decoder looks at them all. The query
-# is its state after the word before, :math:`q_{t-1}`, and the score is additive:
+# per word, are both keys and values. Before word :math:`t'` of the translation the decoder looks at
+# them all. The query is its state after the word before, :math:`s_{t'-1}`, and the score is
+# additive:
 #
-# .. math:: a_{ts} = w_v \cdot \tanh(W_q q_{t-1} + W_k h_s), \quad
-#           \alpha_{ts} = \mathrm{softmax}_s \; a_{ts}, \quad c_t = \sum_s \alpha_{ts} h_s
+# .. math:: a_{t's} = w_v \cdot \tanh(W_q s_{t'-1} + W_k h_s), \quad
+#           \alpha_{t's} = \mathrm{softmax}_s \; a_{t's}, \quad
+#           c_{t'} = \sum_s \alpha_{t's} h_s
 #
-# .. image:: /drawings/bahdanau.svg
+# .. figure:: /drawings/bahdanau.svg
 #    :alt: The encoder's states are keys and values, the decoder's previous state is the query.
 #
-# The context :math:`c_t` is another one for each word. It enters the next state together with the
-# embedding of the last word. Embeddings have 64 features here, the states 128 in each direction.
+#    Bahdanau's encoder and decoder, with the shape at each arrow.
+#
+# The context :math:`c_{t'}` is another one for each word. It enters the next state together with
+# the embedding of the last word. Embeddings have 64 features here, the states 128 in each
+# direction.
 model = tfattn.BahdanauSeq2Seq(len(english), len(french), width=64, units=128, dropout=0.1)
 
 # %%
@@ -167,8 +172,8 @@ for word, looked_at, weight in zip(
 # ---------------------
 # Plain NumPy, from the last state and the last word to the weights, the context, the new state and
 # the output. The source has S = 7 words; a state has 128 features, the encoder's output (the
-# memory) 256, an embedding 64. The decoder is a layer like the model's, with random weights. The
-# last lines assert that it has the same results.
+# memory) 256, an embedding 64. The decoder is a layer like the model's, with random weights. First
+# the score, the weights and the context.
 random = np.random.default_rng(options.seed)
 memory = random.normal(size=(7, 256)).astype("float32")  # (S, 256)
 state = random.uniform(-1, 1, 128).astype("float32")  # (128,)
@@ -186,6 +191,9 @@ powers = np.exp(scores - scores.max())  # (S,)
 shares = powers / powers.sum()  # (S,), the attention weights
 context = shares @ memory  # (S,) @ (S, 256) -> (256,)
 
+# %%
+# Then the new state, that of a gated recurrent unit (GRU), and the output. The last lines assert
+# that the layer has the same results.
 embedded = decoder.embedding.get_weights()[0][french.begin_id]  # (64,), of the last word
 inputs = np.concatenate([embedded, context])  # (64,), (256,) -> (320,)
 from_input = inputs @ w_input + b_input  # (320,) @ (320, 384) -> (384,)
@@ -255,7 +263,7 @@ print(f"Figures, viewer.html and live.html in {options.out}")
 #
 # .. dropdown:: Answer
 #
-#    :math:`W_k h_s` once, for all s: it has no t. :math:`W_q q_{t-1}`, the tanh, the softmax and
+#    :math:`W_k h_s` once, for all s: it has no t'. :math:`W_q s_{t'-1}`, the tanh, the softmax and
 #    the context at each step, for S keys.
 #
 # **3.** What would the heatmap of a window look like that slides forwards only?

@@ -61,11 +61,10 @@ def alignment(d: Drawing, places: list[int]) -> tuple[Box, Box]:
         d.arrow((x, 158), (x, score.y))
         d.arrow((x, score.bottom), (x, 226))
         fill, color = shade(0.8 if i == 2 else 0.12)  # "noire" is "black"
-        weight = (f"α_{{t,{i}}}", f"α_{{t′,{i}}}")
-        d.box(x - 22, 226, 44, 22, weight, fill=fill, color=color)
+        d.box(x - 22, 226, 44, 22, f"α_{{t′,{i}}}", fill=fill, color=color)
         d.arrow((x, 248), (x, 266))
     label = (
-        "context c_t = Σ_s α_{t,s} h_s (B, 2U)",
+        "context c_{t′} = Σ_s α_{t′,s} h_s (B, 2U)",
         "上下文变量 c_{t′} = Σ_s α_{t′,s} h_s (B, 2U)",
     )
     context = d.box(34, 266, 276, 28, label, "value", size=11)
@@ -77,8 +76,8 @@ def alignment(d: Drawing, places: list[int]) -> tuple[Box, Box]:
 def decoder_step(d: Drawing, score: Box, context: Box) -> None:
     """From the previous state and word to the next ones."""
     d.box(8, 314, 328, 172, style="frame")
-    d.text(16, 464, ("Decoder,\nstep t", "解码器，\n第 t′ 步"), anchor="start", bold=True)
-    query = d.box(16, 372, 48, 26, ("q_{t−1}", "s_{t′−1}"), "query")
+    d.text(16, 464, ("Decoder,\nstep t′", "解码器，\n第 t′ 步"), anchor="start", bold=True)
+    query = d.box(16, 372, 48, 26, "s_{t′−1}", "query")
     d.text(40, 409, "(B, U)", 11, color=MUTED)
     d.arrow((24, query.y), (24, 194), (score.x, 194))
     cell = d.box(86, 368, 44, 34, "GRU", "linear")
@@ -91,7 +90,7 @@ def decoder_step(d: Drawing, score: Box, context: Box) -> None:
         d.arrow((x, embedding.y), (x, part.bottom))
     for left, right in pairwise((query, cell, readout, logits)):
         d.arrow((left.right, 385), (right.x, 385))
-    d.text(152, 375, ("q_t", "s_{t′}"))
+    d.text(152, 375, "s_{t′}")
     d.arrow((298, logits.y), (298, 354))
     d.text(298, 340, ("next word:\nnoire", "下一个词：\nnoire"))
     d.arrow((162, 466), (162, embedding.bottom))
