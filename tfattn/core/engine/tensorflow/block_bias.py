@@ -27,6 +27,14 @@ class _BlockBias:
         scores = self.tiling.by_head(score.scores(self.tiling, query, key))
         return self.tiling.by_group(scores + tf.cast(self.of_block(*place), scores.dtype))
 
+    def of_step(self, sums: Any) -> Any:
+        """The sums with which a step begins: `sums`, or zeros, so that it waits for no other."""
+        return sums
+
+    def add_step(self, sums: Any, of_step: Any, m: Size) -> Any:
+        """`sums` with those that step m has returned."""
+        return of_step
+
     def vjp(
         self,
         score: BlockScore,
@@ -62,11 +70,15 @@ class ObjectBias(_BlockBias):
 
     def of_block(self, m: Size, i: Size, j: Size) -> tf.Tensor:
         if self.kept is not None:
-            return self.kept[self._place(m, i, j)]
+            return self.kept[i - j - self.diagonals[0], m % self._places()]
         return with_heads(self.bias.on(self.tiling.grid(m, i, j), *self.parameters), 4)
 
+    def _places(self) -> int:
+        """In how many steps of a row of the batch the bias is another."""
+        return self.tiling.head_steps if self.bias.differs_by_head else 1
+
     def _matrices(self) -> tf.Tensor:
-        """The biases of the blocks along `diagonals`, `(diagonals · steps, H or 1, t, s)`."""
+        """The biases of the blocks along `diagonals`, `(diagonals, places, H or 1, t, s)`."""
         tiling, parts = self.tiling, []
         for d in self.diagonals:
             grid = tiling.grid(0, max(d, 0), max(-d, 0))._replace(heads=None)
@@ -74,19 +86,30 @@ class ObjectBias(_BlockBias):
             # `on` may return `(t, s)` where the bias has one head.
             parts.append(tf.reshape(bias, [-1, tiling.rows, tiling.columns]))
         heads = tiling.heads if self.bias.differs_by_head else 1
-        return tf.reshape(tf.stack(parts), [-1, heads, tiling.rows, tiling.columns])
-
-    def _place(self, m: Size, i: Size, j: Size) -> Size:
-        steps = self.tiling.head_steps if self.bias.differs_by_head else 1
-        return (i - j - self.diagonals[0]) * steps + m % steps
+        shape = [len(parts), self._places(), heads, tiling.rows, tiling.columns]
+        return tf.reshape(tf.stack(parts), shape)
 
     def zeros(self, dtype: tf.DType) -> tuple[list[tf.Tensor], Any]:
-        """Zero gradients of the parameters and of `kept`, to which `add_gradient` adds."""
+        """Zero gradients of the parameters, and of `kept` by places."""
         # In the dtype of the scores: a sum of many blocks in half precision would stall.
         dtypes = [dtype if x.dtype.is_floating else x.dtype for x in self.parameters]
         sums = [tf.zeros(tf.shape(x), to) for x, to in zip(self.parameters, dtypes, strict=True)]
-        has_matrices = self.learned and self.diagonals
-        return sums, zeros(tf.cast(self.kept, dtype)) if has_matrices else ()
+        if not (self.learned and self.diagonals):
+            return sums, ()
+        return sums, zeros(tf.cast(tf.experimental.numpy.swapaxes(self.kept, 0, 1), dtype))
+
+    def of_step(self, sums: tuple[list[tf.Tensor], Any]) -> tuple[list[tf.Tensor], Any]:
+        of_parameters, matrices = sums
+        step = zeros(tf.cast(self.kept[:, 0], matrices.dtype)) if matrices else ()
+        return [tf.zeros_like(x) for x in of_parameters], step
+
+    def add_step(
+        self, sums: tuple[list[tf.Tensor], Any], of_step: tuple[list[tf.Tensor], Any], m: Size
+    ) -> tuple[list[tf.Tensor], Any]:
+        (before, matrices), (more, of_diagonals) = sums, of_step
+        if matrices:
+            matrices = add(matrices, m % self._places(), of_diagonals.stack())
+        return [a + b for a, b in zip(before, more, strict=True)], matrices
 
     def add_gradient(
         self, sums: tuple[list[tf.Tensor], Any], grad_scores: tf.Tensor, m: Size, i: Size, j: Size
@@ -98,7 +121,7 @@ class ObjectBias(_BlockBias):
         if self.diagonals:
             repeats = [0] if self.bias.differs_by_head else [0, 1]
             gradient = tf.reduce_sum(grad_scores, repeats, keepdims=True)[0]
-            return of_parameters, add(matrices, self._place(m, i, j), gradient)
+            return of_parameters, add(matrices, i - j - self.diagonals[0], gradient)
 
         def bias() -> tf.Tensor:
             found = tf.cast(self.of_block(m, i, j), grad_scores.dtype)
@@ -121,7 +144,7 @@ class ObjectBias(_BlockBias):
     def gradients(self, sums: tuple[list[tf.Tensor], Any]) -> list[tf.Tensor]:
         of_parameters, matrices = sums
         if self.learned and self.diagonals:
-            found = matrices.stack()
+            found = tf.experimental.numpy.swapaxes(matrices.stack(), 0, 1)
             of_parameters = self._plus(
                 of_parameters, lambda: tf.cast(self._matrices(), found.dtype), found
             )

@@ -153,17 +153,22 @@ class BlockwisePasses:
             grad_query: tf.TensorArray,
             grad_key: tf.TensorArray,
             grad_value: tf.TensorArray,
-            *sums: Any,
+            grad_bias: Any,
+            grad_parameters: list[tf.Tensor],
         ) -> tuple[Any, ...]:
+            # Sums of its own: steps that run at once would wait for each other's.
+            sums = [tf.zeros_like(x) for x in grad_parameters]
+            of_step = () if self.bias is None else self.bias.of_step(grad_bias)
             blocks = self._blocks(m, *operands)
             blocks += tuple(x[m] for x in softmax)
             blocks += tuple(tiling.split_queries(x[m]) for x in gradients)
-            queries, keys, values, *after = self._backward_step(m, *blocks, *sums)
+            queries, keys, values, of_step, sums = self._backward_step(m, *blocks, of_step, sums)
             return (
                 grad_query.write(m, tiling.merge_queries(queries) * self.score.scale(query)),
                 grad_key.write(m, tiling.merge_keys(keys)),
                 grad_value.write(m, tiling.merge_keys(values)),
-                *after,
+                () if self.bias is None else self.bias.add_step(grad_bias, of_step, m),
+                [a + b for a, b in zip(grad_parameters, sums, strict=True)],
             )
 
         dtype = sums_dtype(query.dtype)
