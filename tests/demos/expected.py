@@ -249,6 +249,8 @@ def multi_head(numbers, end):
     assert 0.4 < numbers["accuracy"]["one head"] < 0.9
     assert numbers["accuracy"]["two heads"] > 0.99
     assert numbers["accuracy"]["two additive heads"] > 0.99
+    assert numbers["own_accuracy"] > 0.99 and max(numbers["own_difference"]) < 1e-5
+    assert 0.1 < np.abs(end.moves[0]).max()  # the gradients that were compared are none of 0
     agreement = {name: np.array(each) for name, each in numbers["head_agreement"].items()}
     shares = agreement["one head"]
     assert shares.shape == (1, 2) and shares.max() < 0.75, f"agreement of one head: {shares}"
