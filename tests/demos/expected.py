@@ -315,6 +315,17 @@ def positions(numbers, end):
         near(np.abs(found - wanted).max(), error, rtol=1e-5, err_msg=name)
         assert error < wanted.max() / 5, f"{name}: {error}"
         assert (np.abs(found.argmax(axis=1) - wanted.argmax(axis=1)) <= 1).all(), name
+        assert numbers["own_errors"][name] < wanted.max() / 5, name
+        assert max(numbers["own_differences"][name]) < 1e-5, name
+    counts = {name: len(each) for name, each in numbers["own_differences"].items()}
+    assert counts == {"sines and cosines": 2, "learned": 3}  # outputs, the table, inputs
+    angles = np.arange(40)[:, None] / 10_000.0 ** (np.arange(16) // 2 * 2 / 16)
+    near(
+        end.ours["sines and cosines"].table,
+        np.sin(angles + np.arange(16) % 2 * np.pi / 2),
+        atol=4e-6,
+    )
+    assert numbers["padding_weight"] == 0.0
     # sines and cosines are as alike as their distance says
     alike, learned = end.alike
     frequencies = 10_000 ** (-2 * np.arange(8) / 16)
