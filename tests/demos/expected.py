@@ -375,6 +375,18 @@ def residuals_and_norms(numbers, end):
     pre_norm = numbers["alike"]["norm, residual (pre-norm)"]
     assert pre_norm < numbers["alike"]["residual"] < numbers["alike"]["plain"]
     assert numbers["add_norm_difference"] < 1e-5
+    losses = numbers["own_losses"]
+    near(losses["ours"], losses["package"], rtol=0.02)
+    assert losses["ours"][1] < 0.5 * np.log(32)  # half of what guessing has
+    assert list(numbers["own_differences"]) == ["post-norm", "pre-norm"]
+    for order, apart in numbers["own_differences"].items():
+        assert len(apart) == 4 and max(apart) < 1e-5, order
+    x = np.asarray(end.sentences)
+    outer = np.asarray(end.sublayer(end.layer_norm(x, end.scale, end.shift)))
+    mean = np.where(end.real[..., None], x + outer, 0).sum(axis=1) / end.real.sum(axis=1)[:, None]
+    (pooled, *_, by_inputs), _ = end.both
+    near(pooled, mean, rtol=1e-9)
+    assert not np.asarray(by_inputs)[2, 3:].any()  # at padding
 
 
 @writes("masks.png", "moved.png", "padding.png", "triangle.png")
