@@ -454,6 +454,13 @@ def transformer_translation(numbers, end):
         assert [layer.shape for layer in kind.values()] == [shape] * 2  # two layers
     for layer in end.decoder.values():
         assert (np.triu(layer, 1) == 0.0).all()  # no word looks ahead
+    assert list(numbers["block_differences"]) == ["outputs", "gradients"]
+    assert max(numbers["block_differences"].values()) < 1e-5
+    assert max(np.abs(each).max() for each in end.gradients[0]) > 0.01
+    assert not end.real.all() and (np.asarray(end.few[0]) == 0).any()  # both sides have padding
+    ours, package = (numbers["block_losses"][name] for name in ("ours", "package"))
+    near(ours, package, rtol=0.02)
+    assert ours[1] < 0.7 * ours[0]
 
 
 @writes("heads.png", "loss.png", "model.keras")
