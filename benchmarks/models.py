@@ -10,6 +10,9 @@ in this process: a ratio is the median over pairs of steps of tfattn's time over
 parentheses the interval that holds the true median with 95 percent. `train` is `train_on_batch`,
 `predict` `predict_on_batch`. The first step is that of a new model, so it traces and compiles;
 building is that of the functional model, without a step.
+
+Last, texts of T tokens by greedy search of one model: by `decoding.Stepper` over a pass of all
+tokens at each step, and over the model's own cache. The texts are compared.
 """
 
 import argparse
@@ -63,6 +66,11 @@ FIRST_STEPS = [
         blocks=blocks
     )
     for blocks in (2, 6)
+]
+TEXTS = [
+    Case(f"T {tokens}, B {batch}, D 128", batch, tokens, 128)
+    for batch in (1, 16)
+    for tokens in (32, 128, 512)
 ]
 BUILDS = [Case("building, 6 blocks", 2, 32, 64, causal=True, blocks=6)]
 
@@ -164,6 +172,33 @@ def compare_builds(case: Case, pairs: int) -> None:
     print_row(case.name, told(in_pairs(*functions, pairs), BUILD_GOAL), "")
 
 
+def compare_texts(case: Case, pairs: int) -> None:
+    keras.utils.set_random_seed(0)
+    sizes = {"width": case.width, "num_heads": HEADS, "hidden_dim": 4 * case.width}
+    model = tfattn.CausalLM(1000, num_layers=case.blocks, **sizes)
+    prompts = np.ones((case.batch, 1), "int32")
+    model(prompts)
+    stepper, search = tfattn.decoding.Stepper(model), tfattn.GreedySearch()
+
+    def text(step, state):
+        # No token ends a text.
+        return np.asarray(search(step, state, case.batch, case.tokens, end_id=1001))
+
+    ours, own, whole = functions = [
+        lambda: text(stepper.step, stepper.encode(prompts, case.tokens)),
+        lambda: text(model.step, model.encode(prompts, case.tokens)),
+        lambda: text(model.step, model.encode(prompts)),
+    ]
+    texts = [function() for function in functions]  # compiles
+    for other in texts[1:]:
+        np.testing.assert_array_equal(other, texts[0])
+    print_row(
+        case.name,
+        told(in_pairs(ours, whole, max(1, pairs // 4)), GOAL),
+        told(in_pairs(ours, own, pairs), BUILD_GOAL),
+    )
+
+
 def smaller(case: Case) -> Case:
     """The case in a size that takes no time."""
     return case._replace(batch=2, tokens=8, width=8, blocks=1)
@@ -183,12 +218,15 @@ def main() -> None:
         (STEPS, compare_steps, options.pairs),
         (FIRST_STEPS, compare_first_steps, 3),
         (BUILDS, compare_builds, max(1, options.pairs // 4)),
+        (TEXTS, compare_texts, max(1, options.pairs // 4)),
     ]
     for cases, compare, pairs in work:
         for case in cases:
             if options.case in case.name:
                 with failures.of(case.name):
                     compare(smaller(case) if options.quick else case, 1 if options.quick else pairs)
+        if cases is BUILDS:
+            print_header("text", "over whole passes", "over the model's cache")
     failures.end()
 
 

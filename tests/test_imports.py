@@ -33,23 +33,28 @@ LEVELS = {
     "interpret": 4,
     "translator": 4,
 }
-OF_KERAS = {"_arguments", "_program"}  # of level 0, for those who compute with Keras
+OF_KERAS = {"_arguments", "_program", "_shared"}  # of level 0, for those who compute with Keras
 SIDES = {"data", "decoding", "plot", "training"}  # know level 0 and themselves
-ALSO = {("training", "tfattn.core.engine.tensorflow.gradients")}  # for the streamed loss
+ALSO = {  # for the streamed loss, and for the cache of any model
+    ("training", "tfattn.core.engine.tensorflow.gradients"),
+    ("decoding", "tfattn.layers.attention.base"),
+    ("decoding", "tfattn.layers.base"),
+    ("decoding", "tfattn.layers.stepping"),
+}
 TOP_LEVEL = 4  # knows the sides too
 
 # Lines of Python, at most. What needs more takes from another row.
 BUDGET = {
-    "top": 611,  # with the modules of level 0
+    "top": 630,  # with the modules of level 0
     "core": 5693,
-    "layers": 4506,
-    "models": 1040,
+    "layers": 4615,
+    "models": 1025,
     "kernel_regression": 2100,
-    "decoding": 2670,
+    "decoding": 2860,
     "training": 1207,
     "data": 2075,
     "plot": 1070,
-    "interpret": 892,
+    "interpret": 876,
     "convert": 1965,
     "translator": 1703,
     "examples": 97,

@@ -3,6 +3,8 @@
 import dataclasses
 from typing import Any, NamedTuple
 
+from keras import ops
+
 from tfattn._types import Tensor
 
 
@@ -46,3 +48,20 @@ class LogitFactors:
         """The same logits, with these factors attached."""
         logits._tfattn_factors = self
         return logits
+
+
+def prompt_of(ids: Tensor) -> Tensor:
+    """The prompt of a search, int32 `(B, P + 1)`, from ids `(B, P)` with padding on either side."""
+    ids = ops.cast(ids, "int32")
+    # Moves padding to the end of each row.
+    place = ops.arange(ops.shape(ids)[1], dtype="int32")
+    order = ops.argsort(ops.where(ids == 0, place + ops.shape(ids)[1], place), axis=1)
+    # One more column of padding, which `step` reads at all positions after the prompt.
+    return ops.pad(ops.take_along_axis(ids, order, axis=1), [[0, 0], [0, 1]])
+
+
+def with_prompt(logits: Tensor, prompt: Tensor, position: Any) -> Tensor:
+    """Logits `(B, V)` that give the prompt's next token probability 1."""
+    wanted = ops.take(prompt, ops.minimum(position, ops.shape(prompt)[1] - 1), axis=1)[:, None]
+    other = ops.arange(ops.shape(logits)[-1], dtype="int32") != wanted
+    return ops.where(ops.logical_and(wanted != 0, other), -float("inf"), logits)

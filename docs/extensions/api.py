@@ -71,6 +71,7 @@ GROUPS = {
         "decoding.translate_n_best",
         "decoding.log_probabilities",
         "decoding.Ensemble",
+        "decoding.Stepper",
         "GreedySearch",
         "BeamSearch",
         "decoding.PooledBeamSearch",

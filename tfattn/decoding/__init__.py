@@ -40,6 +40,7 @@ from tfattn.decoding.ensemble import Ensemble
 from tfattn.decoding.pooled import PooledBeamSearch
 from tfattn.decoding.sampling import Sampling
 from tfattn.decoding.search import GreedySearch, Search
+from tfattn.decoding.stepper import Stepper
 from tfattn.decoding.translate import (
     ScoredText,
     log_probabilities,
@@ -58,6 +59,7 @@ __all__ = [
     "Sampling",
     "ScoredText",
     "Search",
+    "Stepper",
     "log_probabilities",
     "rules",
     "translate",

@@ -68,7 +68,7 @@ def _python_state(step: Step) -> list[Any]:
     weights there are, since LoRA and quantization replace them.
     """
     owner = getattr(step, "__self__", step)
-    state: list[Any] = [id(weight) for weight in getattr(owner, "weights", ())]
+    state: list[Any] = []
     models, seen = [owner, *filter(_is_model, _held_by(step))], set()
     for model in models:  # which grows
         if id(model) in seen:
@@ -84,6 +84,8 @@ def _python_state(step: Step) -> list[Any]:
                 models += filter(_is_model, value if isinstance(value, list | tuple) else (value,))
         if isinstance(model, keras.Model):
             models += model.layers
+        if model is owner or isinstance(model, keras.Model):
+            state += map(id, getattr(model, "weights", ()))
     return state
 
 

@@ -2,7 +2,7 @@
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import keras
@@ -10,9 +10,9 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn._types import Tensor
+from tfattn.layers.base import wrapped
 
 Layers = Mapping[str, keras.layers.Layer]
-Wrapper = tuple[Any, Callable[..., Any]]  # a layer, and a function of its `call` and arguments
 
 
 def output_map(layer: keras.layers.Layer) -> Any:
@@ -60,21 +60,6 @@ def _changed(
 
     maps = {path: output_map(layer) for path, layer in layers.items()}
     return wrapped((x, functools.partial(changed, path)) for path, x in maps.items())
-
-
-@contextlib.contextmanager
-def wrapped(wrappers: Iterable[Wrapper]) -> Iterator[None]:
-    """Has each layer call its wrapper, which receives its `call`; the first innermost."""
-    before = []
-    try:
-        for layer, wrap in wrappers:
-            attributes = layer.__dict__
-            before.append((attributes, attributes.get("call")))
-            attributes["call"] = functools.partial(wrap, layer.call)  # not setattr, tracked
-        yield
-    finally:
-        for attributes, call in reversed(before):
-            attributes.pop("call") if call is None else attributes.update(call=call)
 
 
 def _gradients(function: Callable[[Any], Any], tensors: dict[str, Any]) -> dict[str, Any]:

@@ -12,9 +12,8 @@ import numpy as np
 from keras import ops
 
 from tfattn import _checks
-from tfattn.interpret.gradients import Wrapper, wrapped
 from tfattn.layers.attention.base import as_array
-from tfattn.layers.base import flat_layers
+from tfattn.layers.base import Wrapper, flat_layers, wrapped
 
 _WHO = "find_leaks"
 Arrays = dict[Any, np.ndarray]  # by the name or number of an input

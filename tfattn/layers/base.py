@@ -1,10 +1,11 @@
 """Bases of layers and models: what is checked in a call, and what a file holds."""
 
+import contextlib
 import functools
 import inspect
 import numbers
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import keras
@@ -19,6 +20,7 @@ from tfattn.layers.configs import Configured, copy_of, other_holders
 from tfattn.layers.names import constructor_names, refuse_other_names
 from tfattn.layers.tokens import whole_ids
 
+Wrapper = tuple[Any, Callable[..., Any]]  # a layer, and a function of its `call` and arguments
 _NUMBER = "number_of_weights"  # an entry of a weights file, beside the variables
 
 
@@ -135,6 +137,21 @@ def _with_named_default(dtype: Any) -> Any:
 def flat_layers(layer: Any) -> list[keras.layers.Layer]:
     """The layer and the layers in it, at all levels."""
     return layer._flatten_layers()
+
+
+@contextlib.contextmanager
+def wrapped(wrappers: Iterable[Wrapper]) -> Iterator[None]:
+    """Has each layer call its wrapper, which receives its `call`; the first innermost."""
+    before = []
+    try:
+        for layer, wrap in wrappers:
+            before.append((layer.__dict__, layer.__dict__.get("call")))
+            wrapper = functools.update_wrapper(functools.partial(wrap, layer.call), layer.call)
+            layer.__dict__["call"] = wrapper  # not by setattr, which Keras tracks
+        yield
+    finally:
+        for attributes, call in reversed(before):
+            attributes.pop("call") if call is None else attributes.update(call=call)
 
 
 def _sublayers(layer: Any) -> list[keras.layers.Layer]:

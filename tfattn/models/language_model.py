@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from tfattn import _checks
+from tfattn._shared import prompt_of, with_prompt
 from tfattn._types import Shape
 from tfattn.layers.configs import checked_layer, copy_of
 from tfattn.layers.tokens import ids_below
@@ -124,13 +125,7 @@ class CausalLM(TokenModel):
         self.build_for_any()
         prompt = self._given_ids("prompt", prompt, "(B, P)")
         ids_below("CausalLM", "prompt", prompt, self.vocabulary_size)
-        prompt = ops.cast(prompt, "int32")
-        # Moves padding to the end of each row.
-        place = ops.arange(ops.shape(prompt)[1], dtype="int32")
-        order = ops.argsort(ops.where(prompt == 0, place + ops.shape(prompt)[1], place), axis=1)
-        prompt = ops.take_along_axis(prompt, order, axis=1)
-        # One more column of padding, which `step` reads at all positions after the prompt.
-        state = {"prompt": ops.pad(prompt, [[0, 0], [0, 1]])}  # (B, P + 1)
+        state = {"prompt": prompt_of(prompt)}  # (B, P + 1)
         if max_length is None:
             return state
         _checks.positive_int("CausalLM", "max_length", max_length)
@@ -152,12 +147,7 @@ class CausalLM(TokenModel):
             state, x = {**state, "caches": caches}, x[:, 0]
         else:
             x = ops.take(self.decoder(tokens, training=False), position, axis=1)
-        prompt, logits = state["prompt"], self.logits(x)  # (B, V)
-        wanted = ops.take(prompt, ops.minimum(position, ops.shape(prompt)[1] - 1), axis=1)[:, None]
-        is_other = ops.logical_and(
-            wanted != 0, ops.arange(self.vocabulary_size, dtype="int32") != wanted
-        )
-        return ops.where(is_other, -float("inf"), logits), state
+        return with_prompt(self.logits(x), state["prompt"], position), state
 
     @property
     def max_length(self) -> int | None:

@@ -22,6 +22,7 @@ from tfattn.layers.attention.projection import from_heads, to_heads
 from tfattn.layers.attention.scores import DotProductScore, Score
 from tfattn.layers.configs import build_part, checked_layer
 from tfattn.layers.positions.base import HeadPositions
+from tfattn.layers.stepping import over_cache
 
 # Arguments that are passed on to the linear maps.
 _OF_MAPS = (
@@ -258,8 +259,8 @@ class MultiHeadAttention(AttentionLayer):
             shape = *shape_of(call.query)[:2], *self._features(call.query.shape)
             output, weights = ops.zeros(shape, call.query.dtype), None
         else:
-            keys, values = self.project_keys(call.value, call.key)
-            output, weights = self._attend_heads(dataclasses.replace(call, key=keys, value=values))
+            call, start = over_cache(type(self).__name__, call, self.project_keys)
+            output, weights = self._attend_heads(call, start)
         if axes is None:
             return self._results(output, weights, folded_mask, return_attention_scores)
         query_mask = None if query_mask is None else ops.cast(query_mask, "bool")

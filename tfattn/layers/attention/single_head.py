@@ -23,6 +23,7 @@ from tfattn.layers.attention.scores import (
     checked_smoothing,
 )
 from tfattn.layers.configs import build_part
+from tfattn.layers.stepping import over_cache
 
 
 @keras.saving.register_keras_serializable("tfattn")
@@ -97,6 +98,7 @@ class Attention(AttentionLayer):
         tokens = (query, value, key, query_mask, value_mask, key_mask, attention_mask)
         options = (return_attention_scores, training, use_causal_mask, valid_lens, bias)
         call, query_mask = self._masked(*tokens, *options)
+        call, _ = over_cache(type(self).__name__, call, lambda value, key, _=0: (key, value))
         output, weights = self.run(call, self.score)
         return self._results(output, weights, query_mask, return_attention_scores)
 

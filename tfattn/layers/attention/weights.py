@@ -5,7 +5,6 @@ import functools
 import inspect
 import threading
 import warnings
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
@@ -14,7 +13,7 @@ import numpy as np
 from tfattn import _checks
 from tfattn.layers.attention.base import AttentionLayer, as_array, record, recorded_weights
 from tfattn.layers.attention.scores import Score
-from tfattn.layers.base import flat_layers
+from tfattn.layers.base import flat_layers, wrapped
 
 # Keras's layers that return their weights on request, and their attributes to reset meanwhile.
 REQUESTED = (
@@ -94,48 +93,32 @@ def _hidden(model: keras.layers.Layer, weights: dict[str, np.ndarray]) -> list[k
     ]
 
 
-@contextlib.contextmanager
-def _asked_for_weights(model: keras.layers.Layer) -> Iterator[None]:
+def _asked_for_weights(model: keras.layers.Layer) -> contextlib.AbstractContextManager[None]:
     """Has Keras's attention layers of this model record their weights, for the threads that do."""
-    wrapped = []
+    return wrapped(
+        (layer, functools.partial(_observed, layer))
+        for layer in flat_layers(model)
+        if isinstance(layer, REQUESTED)
+        if "return_attention_scores" in inspect.signature(layer.call).parameters
+    )
+
+
+def _observed(layer: keras.layers.Layer, call: Any, *args: Any, **kwargs: Any) -> Any:
+    """Calls the layer, asks for the weights and records them, unless it is traced."""
+    tensors = [x for x in keras.tree.flatten((args, kwargs)) if hasattr(x, "shape")]
+    if tensors and as_array(tensors[0]) is None:
+        return call(*args, **kwargs)
+    bound = inspect.signature(call).bind(*args, **kwargs)
+    wanted = bound.arguments.get("return_attention_scores", False)
+    bound.arguments["return_attention_scores"] = True
+    flags = {name: value for name, value in vars(layer).items() if name in FLAGS}
+    vars(layer).update(dict.fromkeys(flags, False))
     try:
-        for layer in flat_layers(model):
-            takes_request = "return_attention_scores" in inspect.signature(layer.call).parameters
-            if isinstance(layer, REQUESTED) and takes_request:
-                before = {name: value for name, value in vars(layer).items() if name == "call"}
-                vars(layer)["call"] = _observed(layer)  # not by setattr, which Keras tracks
-                wrapped.append((vars(layer), before))
-        yield
+        result = call(*bound.args, **bound.kwargs)
     finally:
-        for attributes, before in wrapped:
-            del attributes["call"]
-            attributes.update(before)
-
-
-def _observed(layer: keras.layers.Layer) -> Callable[..., Any]:
-    """The layer's `call`, which asks for the weights and records them, unless it is traced."""
-    call = layer.call
-
-    @functools.wraps(call)
-    def observed(*args: Any, **kwargs: Any) -> Any:
-        tensors = [x for x in keras.tree.flatten((args, kwargs)) if hasattr(x, "shape")]
-        if tensors and as_array(tensors[0]) is None:
-            return call(*args, **kwargs)
-        bound = inspect.signature(call).bind(*args, **kwargs)
-        wanted = bound.arguments.get("return_attention_scores", False)
-        bound.arguments["return_attention_scores"] = True
-        flags = {name: value for name, value in vars(layer).items() if name in FLAGS}
-        vars(layer).update(dict.fromkeys(flags, False))
-        try:
-            result = call(*bound.args, **bound.kwargs)
-        finally:
-            vars(layer).update(flags)
-        # A subclass may compute no weights.
-        output, weights, *cache = result if isinstance(result, tuple) else (result, None)
-        if weights is not None:
-            record(layer.path, weights)
-        if wanted:
-            return result
-        return (output, *cache) if cache else output
-
-    return observed
+        vars(layer).update(flags)
+    # A subclass may compute no weights.
+    output, weights, *cache = result if isinstance(result, tuple) else (result, None)
+    if weights is not None:
+        record(layer.path, weights)
+    return result if wanted else (output, *cache) if cache else output

@@ -11,6 +11,7 @@ from tfattn import _checks
 from tfattn._types import Shape, Tensor
 from tfattn.core.tensors import given_tensor, known_size, known_values
 from tfattn.layers.base import CheckedCall, spec_of_call
+from tfattn.layers.stepping import stepping
 from tfattn.layers.tokens import nan_outside
 
 
@@ -39,6 +40,9 @@ class _PositionalEncoding(CheckedCall, keras.layers.Layer):
         inputs = ops.cast(inputs, self.compute_dtype) if self.autocast else inputs
         if isinstance(start_index, numbers.Number):
             _checks.non_negative_int(who, "start_index", start_index)
+        run = None if positions is not None else stepping.get()
+        if run is not None and run.role(inputs.shape[1]) == "self":
+            start_index = start_index + (0 if run.position is None else run.position)
         _, length, width = inputs.shape
         start = _integers(who, "start_index", start_index, "() or (B,)", inputs.shape[:1])
         start = start[:, None] if len(start.shape) == 1 else start  # (B, 1)

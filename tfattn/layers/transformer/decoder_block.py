@@ -9,6 +9,7 @@ from keras import ops
 from tfattn import _checks
 from tfattn._types import Shape, Tensor
 from tfattn.core.guard import zero_nonfinite_padding
+from tfattn.layers.stepping import written
 from tfattn.layers.tokens import AttachMask, mask_of_tokens
 from tfattn.layers.transformer.block import TransformerBlock
 
@@ -210,8 +211,8 @@ class TransformerDecoderBlock(TransformerBlock):
 
         def over_target(x: Tensor) -> Tensor:
             keys, values = self.self_attention.project_keys(x, start=position)  # (B, G, 1, P)
-            cache["keys"] = _written(cache["keys"], position, keys)
-            cache["values"] = _written(cache["values"], position, values)
+            cache["keys"] = written(cache["keys"], keys, position)
+            cache["values"] = written(cache["values"], values, position)
             return self.self_attention.attend_projected(
                 x, cache["keys"], cache["values"], bias=bias, start=position
             )
@@ -221,17 +222,3 @@ class TransformerDecoderBlock(TransformerBlock):
             return self.cross_attention.attend_projected(x, keys, values, bias=memory_bias)
 
         return self._sublayers(inputs, over_target, over_memory, training=False), cache
-
-
-def _written(cache: Tensor, position: Tensor, new: Tensor) -> Tensor:
-    """A cache `(B, G, L, P)` with `new`, `(B, G, 1, P)`, at `position`.
-
-    Not with `ops.slice_update`, which TensorFlow compiles again for each number of rows. A position
-    beyond L is an error on a CPU, and is ignored under XLA and on a GPU.
-    """
-    _, _, length, width = ops.shape(cache)
-    rows = ops.reshape(cache, (-1, length, width))  # (B·G, L, P)
-    places = ops.arange(ops.shape(rows)[0], dtype="int32")
-    places = ops.stack([places, ops.zeros_like(places) + position], axis=-1)  # (B·G, 2)
-    rows = ops.scatter_update(rows, places, ops.reshape(new, (-1, width)))
-    return ops.reshape(rows, ops.shape(cache))
