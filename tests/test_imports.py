@@ -40,6 +40,7 @@ ALSO = {  # for the streamed loss, and for the cache of any model
     ("decoding", "tfattn.layers.attention.base"),
     ("decoding", "tfattn.layers.base"),
     ("decoding", "tfattn.layers.stepping"),
+    ("decoding", "tfattn.layers.tokens"),
 }
 TOP_LEVEL = 4  # knows the sides too
 

@@ -423,6 +423,13 @@ def language_model():
 
 
 @functools.cache
+def stepper():
+    model = language_model()
+    model.build_for_any()
+    return tfattn.decoding.Stepper(model)
+
+
+@functools.cache
 def smooth():
     return KernelRegression(bandwidth=0.5).fit(FLOATS[:, 0], FLOATS[:, 0])
 
@@ -564,6 +571,13 @@ TABLE = [
     row("decoding.translate_n_best", search=OBJECT.of(tfattn.BeamSearch(2)), **SHORT_SEARCH),
     row("decoding.log_probabilities", pairs=PAIRS_OF_TEXT.of(PAIRS, "[]")),
     row("decoding.Ensemble"),
+    row("decoding.Stepper", model=OBJECT.of(New(lambda: stepper().model))),
+    row(
+        "decoding.Stepper.encode",
+        lambda **a: stepper().encode(**a),
+        source=KINDS["prompt"],
+        max_length=SIZE.of(4),
+    ),
     row("translate_stream", sentence=TEXT.of("a bird"), search=GREEDY, **SHORT_SEARCH),
     # Data.
     row("data.toy_translation", seed=ANY_INT),

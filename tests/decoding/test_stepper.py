@@ -221,6 +221,11 @@ def test_stepper_continues_prompts_as_a_causal_lm_does():
     )
     np.testing.assert_array_equal(found, wanted)
     np.testing.assert_array_equal(numpy(found)[0, :3], prompts[0])
+    for steps in stepper, model:
+        with pytest.raises(ValueError, match="must have at most `max_length`=2 tokens"):
+            steps.encode(prompts, 2)
+        with pytest.raises(ValueError, match="must hold ids of the vocabulary, 0 to 12"):
+            steps.encode(prompts + 6, L)
     streamed = list(
         decoding.GreedySearch().stream(stepper.step, stepper.encode(prompts[:1], L), L, **IDS)
     )

@@ -14,6 +14,7 @@ from tfattn.decoding.compiling import without_gradients
 from tfattn.layers.attention.base import as_array
 from tfattn.layers.base import flat_layers, wrapped
 from tfattn.layers.stepping import Stepping, stepping
+from tfattn.layers.tokens import given_ids, ids_below
 
 _Calls = dict[Any, tuple[list[Any], Any]]  # arrays into and out of each layer
 _TOLERANCES = 1e-3, 3e-2  # of the greatest number: of TensorFloat-32, and of half precision
@@ -76,17 +77,23 @@ class Stepper:
             max_length: positive int, maximum number of positions, those of a prompt included.
         Returns:
             dict of tensors with the batch as first axis.
+        Raises:
+            ValueError: a layer has fewer positions than `max_length`, or a prompt has more tokens,
+                or ids outside of the vocabulary.
         """
         limit = self.max_target_length
         if _checks.positive_int("Stepper", "max_length", max_length) > (limit or max_length):
             expected = f"be at most {limit}, the number of positions"
             _checks.fail("Stepper", "max_length", expected, max_length)
-        source = ops.cast(ops.convert_to_tensor(source), "int32")
-        _checks.rank("Stepper", "source", source.shape, (2,), "(B, S), of integers")
+        source = ops.cast(given_ids("Stepper", "source", source, "(B, S)"), "int32")
+        if not self._has_source and (source.shape[1] or 0) > max_length:
+            expected = f"have at most `max_length`={max_length} tokens"
+            _checks.fail("Stepper", "source", expected, tuple(source.shape))
         run = Stepping(max_length, 0, iter(self._roles))
-        self._logits(run, source, ops.ones((ops.shape(source)[0], 1), "int32"))
+        logits = self._logits(run, source, ops.ones((ops.shape(source)[0], 1), "int32"))
         if self._has_source:
             return {"caches": run.kept, "source": source[:, : self._source_length]}
+        ids_below("Stepper", "source", source, logits.shape[-1])
         return {"caches": run.kept, "prompt": prompt_of(source)}
 
     def step(self, tokens: Any, position: Any, state: dict[str, Any]) -> tuple[Any, dict[str, Any]]:

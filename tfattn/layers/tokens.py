@@ -30,6 +30,15 @@ def whole_ids(who: str, argument: str, ids: Any) -> Any:
     return ops.cast(ids, "int32")
 
 
+def given_ids(who: str, argument: str, ids: Any, letters: str) -> Tensor:
+    """Ids, or nested lists of ids, as a tensor of rank 2."""
+    letters_of_list = f"{letters}, of integers, each row padded with 0 on the right"
+    ids = given_tensor(who, argument, ids, letters_of_list)
+    _checks.array(who, argument, ids, f"{letters}, of integers")
+    _checks.rank(who, argument, ids.shape, (2,), letters)
+    return whole_ids(who, argument, ids)
+
+
 def ids_below(who: str, argument: str, ids: Any, size: int) -> None:
     """Raises if an id of `(B, T)` is known to be outside a vocabulary of this size."""
     numbers: Any = known_values(ids)

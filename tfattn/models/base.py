@@ -10,9 +10,8 @@ from keras import ops
 from tfattn import _checks
 from tfattn._shared import LogitFactors
 from tfattn._types import Tensor
-from tfattn.core.tensors import given_tensor, matmul_shared
+from tfattn.core.tensors import matmul_shared
 from tfattn.layers.base import CheckedCall, flat_layers
-from tfattn.layers.tokens import whole_ids
 
 
 class TokenModel(CheckedCall, keras.Model):
@@ -39,15 +38,6 @@ class TokenModel(CheckedCall, keras.Model):
             _checks.array(who, "inputs", ids, letters)
             _checks.rank(who, "inputs", ids.shape, (2,), letters)
         _checks.same_batch(who, "inputs[1]", inputs[1].shape, "inputs[0]", inputs[0].shape)
-
-    def _given_ids(self, argument: str, ids: Any, letters: str) -> Tensor:
-        """Ids, or nested lists of ids, as a tensor of rank 2."""
-        who = type(self).__name__
-        letters_of_list = f"{letters}, of integers, each row padded with 0 on the right"
-        ids = given_tensor(who, argument, ids, letters_of_list)
-        _checks.array(who, argument, ids, f"{letters}, of integers")
-        _checks.rank(who, argument, ids.shape, (2,), letters)
-        return whole_ids(who, argument, ids)
 
     def _keep_vocabularies(self, source: int, target: int | None, shared: bool) -> None:
         """Keeps both sizes, by default one; a shared matrix needs one."""

@@ -9,7 +9,7 @@ from tfattn import _checks
 from tfattn._shared import prompt_of, with_prompt
 from tfattn._types import Shape
 from tfattn.layers.configs import checked_layer, copy_of
-from tfattn.layers.tokens import ids_below
+from tfattn.layers.tokens import given_ids, ids_below
 from tfattn.layers.transformer.block import TransformerBlock
 from tfattn.models.base import TokenModel
 from tfattn.models.stacks import TransformerDecoder
@@ -123,7 +123,7 @@ class CausalLM(TokenModel):
             dict of tensors with the batch as first axis.
         """
         self.build_for_any()
-        prompt = self._given_ids("prompt", prompt, "(B, P)")
+        prompt = given_ids(type(self).__name__, "prompt", prompt, "(B, P)")
         ids_below("CausalLM", "prompt", prompt, self.vocabulary_size)
         state = {"prompt": prompt_of(prompt)}  # (B, P + 1)
         if max_length is None:

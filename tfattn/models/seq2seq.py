@@ -11,7 +11,7 @@ from tfattn.layers.attention.scores import Score
 from tfattn.layers.recurrent.decoder import RecurrentDecoder
 from tfattn.layers.recurrent.encoder import RecurrentEncoder
 from tfattn.layers.recurrent.stack import checked_cell, state_sizes, word_embedding
-from tfattn.layers.tokens import padding_mask
+from tfattn.layers.tokens import given_ids, padding_mask
 from tfattn.models.base import TokenModel
 
 
@@ -155,7 +155,7 @@ class BahdanauSeq2Seq(TokenModel):
         who = "BahdanauSeq2Seq"
         if _checks.boolean(who, "alignments", alignments) or max_length is not None:
             _checks.positive_int(who, "max_length", max_length)
-        source = self._given_ids("source", source, "(B, S)")
+        source = given_ids(type(self).__name__, "source", source, "(B, S)")
         memory, states = self.encoder(source, return_state=True, training=False)
         mask = padding_mask(source)
         memory, keys = self.decoder.prepare(memory, mask)

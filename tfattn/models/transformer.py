@@ -8,7 +8,7 @@ from keras import ops
 from tfattn import _checks
 from tfattn._types import Shape
 from tfattn.layers.configs import LayerTemplate, checked_layer
-from tfattn.layers.tokens import padding_mask
+from tfattn.layers.tokens import given_ids, padding_mask
 from tfattn.layers.transformer.block import TransformerBlock
 from tfattn.models.base import TokenModel
 from tfattn.models.stacks import TransformerDecoder, TransformerEncoder, token_embedding
@@ -148,7 +148,7 @@ class Transformer(TokenModel):
         if max_length is not None:
             _checks.positive_int("Transformer", "max_length", max_length)
         self.build_for_any()
-        source = self._given_ids("source", source, "(B, S)")
+        source = given_ids(type(self).__name__, "source", source, "(B, S)")
         mask = padding_mask(source)
         memory = self.encoder(source, training=False)
         if max_length is None:
