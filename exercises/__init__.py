@@ -1,7 +1,8 @@
 """Exercises on attention that check themselves, in English and Chinese.
 
-An exercise is a function to write. Its checker calls it with fresh random inputs, compares each
-result with that of a few lines of NumPy, and reports the first difference.
+An exercise is a function or a Keras layer to write. Its checker calls it with fresh random inputs,
+compares each result with that of a few lines of NumPy, or of the package's layer, and reports the
+first difference.
 
     python -m exercises                        # lists them
     python -m exercises open masked_softmax    # writes masked_softmax.py, to be filled in
@@ -13,13 +14,13 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
-from exercises.checking import fault
-from exercises.exercise import LANGUAGES, Exercise
+from exercises import checking, layer_checking
+from exercises.exercise import LANGUAGES, Exercise, LayerExercise
 
 __all__ = ["Exercise", "check", "get", "names"]
 
 # In the order of the tutorials. They are imported when an exercise is asked for.
-_MODULES = ("pooling", "scores", "heads", "order", "blocks", "masks", "decoding")
+_MODULES = ("pooling", "scores", "heads", "order", "blocks", "masks", "decoding", "layers")
 _exercises: dict[str, Exercise] = {}
 
 
@@ -71,7 +72,7 @@ def check(
     Args:
         name: one of `names()`.
         function: the answer; takes the exercise's arguments, NumPy arrays and numbers, and returns
-            NumPy arrays or tensors of Keras's backend.
+            NumPy arrays or tensors of Keras's backend. Of an exercise on a layer, the class.
         language: language of the sentence, "en" or "zh".
         seed: seed of the inputs. Defaults to a new one for each call.
     Returns:
@@ -93,6 +94,10 @@ def check(
         raise ValueError(
             f"exercises.check: `language` must be one of {LANGUAGES}. Received: {language=}"
         )
-    found = fault(exercise, function, language, seed)
+    found = (
+        layer_checking.fault(exercise, function, language, seed)
+        if isinstance(exercise, LayerExercise)
+        else checking.fault(exercise, function, language, seed)
+    )
     print(found or exercise.praise(language))
     return found is None

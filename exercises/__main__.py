@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from exercises import check, get, names
-from exercises.exercise import LANGUAGES
+from exercises.exercise import LANGUAGES, LayerExercise
 
 FAILED = 1  # argparse exits with 2 for invalid arguments
 
@@ -71,6 +71,13 @@ def _hint(name: str, number: int, language: str) -> None:
         print(f"{place}/{len(hints)}  {hint}")
 
 
+def _is_answer(value: Any) -> bool:
+    """Whether a value of a file is an answer, and not a class that the file imports."""
+    return callable(value) and not (
+        isinstance(value, type) and value.__module__.startswith(("keras.", "tfattn."))
+    )
+
+
 def _check(target: str, language: str) -> bool:
     path = Path(target if target.endswith(".py") else f"{target}.py")
     if not path.is_file():
@@ -83,11 +90,12 @@ def _check(target: str, language: str) -> bool:
         line = error.lineno if isinstance(error, SyntaxError) else lines[-1]
         text = f"{type(error).__name__}: {error}".rstrip(": ")
         raise ValueError(f"{path}, line {line}: {text}") from None
-    answers = [name for name in names() if callable(found.get(name))]
+    answers = [name for name in names() if _is_answer(found.get(name))]
     if path.stem in names() and path.stem not in answers:
-        raise ValueError(f"{path} defines no function `{path.stem}`")
+        kind = "class" if isinstance(get(path.stem), LayerExercise) else "function"
+        raise ValueError(f"{path} defines no {kind} `{path.stem}`")
     if not answers:
-        raise ValueError(f"{path} defines no function with the name of an exercise")
+        raise ValueError(f"{path} defines no function or class with the name of an exercise")
     return all([check(name, found[name], language=language) for name in answers])
 
 

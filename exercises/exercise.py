@@ -1,5 +1,6 @@
 """An exercise: its random inputs and the answer in NumPy; its words are in `en.md` and `zh.md`."""
 
+import dataclasses
 import functools
 import inspect
 import re
@@ -37,6 +38,28 @@ import numpy as np
 def {name}({arguments}):
     raise NotImplementedError
 '''
+_LAYER_STUB = '''"""{title}
+
+{statement}
+
+{commands}
+"""
+
+import keras
+from keras import ops
+
+
+@keras.saving.register_keras_serializable("exercises")
+class {name}(keras.layers.Layer):
+    def __init__({init}):
+        super().__init__(**kwargs)
+
+    def call({call}):
+        raise NotImplementedError
+
+    def get_config(self):
+        return {{**super().get_config()}}
+'''
 _COMMANDS = Text(
     """\
 Tutorial: {tutorial}
@@ -50,9 +73,14 @@ Check:    python -m exercises check {name}.py""",
 _PRAISE = Text(
     "{name} is right, on {count} random inputs.", "{name} 正确：{count} 组随机输入都通过。"
 )
+_LAYER_PRAISE = Text(
+    "{name} is right: outputs, gradients, masks and a saved model are those of tfattn.{layer}.",
+    "{name} 正确：输出、梯度、掩码和保存的模型都与 tfattn.{layer} 一致。",
+)
 
 
-class Exercise(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Exercise:
     """A function to write, and what is needed to explain and to check it.
 
     Attributes:
@@ -105,6 +133,68 @@ class Exercise(NamedTuple):
     def praise(self, language: str = "en") -> str:
         """The sentence about an answer that is right."""
         return _PRAISE.of(language).format(name=self.name, count=len(self.cases(0)))
+
+
+class Setting(NamedTuple):
+    """What the oracle of a layer computes with, beside the arguments of the call.
+
+    Attributes:
+        weights: the layer's weights, in float64.   config: the arguments of its constructor.
+        mistake: what the oracle does wrong, to recognize it in an answer; "" for nothing.
+    """
+
+    weights: list[np.ndarray]
+    config: dict[str, Any]
+    mistake: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LayerExercise(Exercise):
+    """A `keras.layers.Layer` to write.
+
+    `draw` yields pairs: the arguments of the constructor, and those of a call. `oracle` takes a
+    `Setting` and the arguments of the call.
+
+    Attributes:
+        make: the package's layer, from the arguments of the constructor.
+        mistakes: mistakes that the oracle can make.
+    Example:
+        >>> exercises.get("DotProductAttention").arguments
+        ['query', 'value', 'key', 'key_mask']
+    """
+
+    make: Callable[..., Any]
+    mistakes: tuple[str, ...]
+
+    @property
+    def arguments(self) -> list[str]:
+        """The names of the arguments of the layer's call."""
+        return super().arguments[1:]
+
+    def stub(self, language: str = "en") -> str:
+        """The text of a file with the statement and a layer to fill in."""
+        init, call = (
+            [str(parameter.replace(annotation=inspect.Parameter.empty)) for parameter in parameters]
+            for parameters in (
+                inspect.signature(self.make).parameters.values(),
+                list(inspect.signature(self.oracle).parameters.values())[1:],
+            )
+        )
+        if any(parameter.startswith("dropout") for parameter in init):
+            call.append("training=None")
+        return _LAYER_STUB.format(
+            title=self.title(language),
+            statement=self.statement(language),
+            commands=_COMMANDS.of(language).format(name=self.name, tutorial=self.tutorial),
+            name=self.name,
+            init=", ".join(["self", *init, "**kwargs"]).replace("'", '"'),
+            call=", ".join(["self", *call]),
+        )
+
+    def praise(self, language: str = "en") -> str:
+        """The sentence about a layer that is right."""
+        layer = type(self.make(**self.cases(0)[0][0])).__name__
+        return _LAYER_PRAISE.of(language).format(name=self.name, layer=layer)
 
 
 @functools.cache

@@ -10,12 +10,14 @@ import numpy as np
 import pytest
 
 import exercises
+from exercises import layer_checking
 from exercises.checking import fault
-from exercises.exercise import LANGUAGES
+from exercises.exercise import LANGUAGES, LayerExercise
 from tests.exercises.answers import ANSWERS
 from tests.test_docs import ORDER, ROOT
 
-NAMES = exercises.names()
+ALL = exercises.names()
+NAMES = [name for name in ALL if not isinstance(exercises.get(name), LayerExercise)]
 WRONG = [
     (name, wrong) for name, answers in ANSWERS.items() for wrong in answers if wrong != "right"
 ]
@@ -72,7 +74,7 @@ def test_inputs_are_fresh_small_and_not_all_of_one_shape(name):
     assert len(described) > 1
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ALL)
 def test_texts_are_in_both_languages_and_the_stub_is_a_function_to_fill_in(name):
     exercise = exercises.get(name)
     assert exercise.tutorial in ORDER or (ROOT / "docs" / f"{exercise.tutorial}.md").is_file()
@@ -90,8 +92,20 @@ def test_texts_are_in_both_languages_and_the_stub_is_a_function_to_fill_in(name)
         assert max(map(len, stub.splitlines())) <= 100
         space = {}
         exec(stub, space)
-        assert list(inspect.signature(space[name]).parameters) == exercise.arguments
-        assert "NotImplementedError" in said(name, space[name], language)
+        answer = space[name]
+        if isinstance(exercise, LayerExercise):
+            call = [argument for argument in _arguments(answer.call) if argument != "training"]
+            assert call == ["self", *exercise.arguments]
+            assert _arguments(answer.__init__) == ["self", *exercise.cases(0)[0][0], "kwargs"]
+            sentence = layer_checking.fault(exercise, answer, language)
+        else:
+            assert _arguments(answer) == exercise.arguments
+            sentence = said(name, answer, language)
+        assert "NotImplementedError" in sentence
+
+
+def _arguments(function):
+    return list(inspect.signature(function).parameters)
 
 
 @pytest.mark.parametrize("page, language", [("exercises.md", "en"), ("zh/exercises.md", "zh")])
@@ -99,7 +113,7 @@ def test_the_page_lists_every_exercise_with_its_title_and_tutorial(page, languag
     lines = (ROOT / "docs" / page).read_text(encoding="utf-8").splitlines()
     rows = [line.strip("| ").split(" | ") for line in lines if line.startswith("| ")]
     rows = [row for row in rows if "`" in row[-2]]
-    wanted = [exercises.get(name) for name in NAMES]
+    wanted = [exercises.get(name) for name in ALL]
     assert [row[-2:] for row in rows] == [[f"`{e.name}`", e.title(language)] for e in wanted]
     tutorial = ""
     for row, exercise in zip(rows, wanted, strict=True):
@@ -107,7 +121,19 @@ def test_the_page_lists_every_exercise_with_its_title_and_tutorial(page, languag
         assert f"{exercise.tutorial}" in tutorial
 
 
-def test_exercises_compute_in_numpy_and_import_nothing_of_the_package():
+@pytest.mark.parametrize("page", ["exercises.md", "zh/exercises.md"])
+def test_the_page_shows_what_its_checks_print(page, capsys):
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```\n\n((?: {4}.*\n)*)", text, re.M | re.S)
+    assert sum(shown != "" for _, shown in blocks) == 3
+    space = {}
+    for code, shown in blocks:
+        exec(code, space)
+        printed = capsys.readouterr().out
+        assert not shown or "".join(shown.split()) == "".join(printed.split())
+
+
+def test_exercises_import_keras_and_the_package_only_to_check_a_layer():
     for path in (ROOT / "exercises").glob("*.py"):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         roots = {
