@@ -38,6 +38,5 @@ class Dropout(keras.layers.Dropout):
         )
         numbers = ops.reshape(ops.view(words, dtype), (-1,))[:count]
         kept = ops.reshape(numbers >= ops.cast(lowest + dropped, numbers.dtype), shape)
-        scale = 2**bits / (2**bits - dropped)
         # Not a product: its gradient would keep four bytes of the mask per feature, not one.
-        return ops.where(kept, inputs * scale, 0.0)
+        return ops.where(kept, inputs * (2**bits / (2**bits - dropped)), 0.0)
