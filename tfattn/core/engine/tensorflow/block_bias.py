@@ -70,7 +70,7 @@ class ObjectBias(_BlockBias):
 
     def of_block(self, m: Size, i: Size, j: Size) -> tf.Tensor:
         if self.kept is not None:
-            return self.kept[i - j - self.diagonals[0], m % self._places()]
+            return self.kept[m % self._places(), i - j - self.diagonals[0]]
         return with_heads(self.bias.on(self.tiling.grid(m, i, j), *self.parameters), 4)
 
     def _places(self) -> int:
@@ -78,29 +78,28 @@ class ObjectBias(_BlockBias):
         return self.tiling.head_steps if self.bias.differs_by_head else 1
 
     def _matrices(self) -> tf.Tensor:
-        """The biases of the blocks along `diagonals`, `(diagonals, places, H or 1, t, s)`."""
+        """The biases of the blocks along `diagonals`, `(places, diagonals, H or 1, t, s)`."""
         tiling, parts = self.tiling, []
+        heads = tiling.heads if self.bias.differs_by_head else 1
         for d in self.diagonals:
             grid = tiling.grid(0, max(d, 0), max(-d, 0))._replace(heads=None)
             bias = self.bias.on(grid, *self.parameters)
             # `on` may return `(t, s)` where the bias has one head.
-            parts.append(tf.reshape(bias, [-1, tiling.rows, tiling.columns]))
-        heads = tiling.heads if self.bias.differs_by_head else 1
-        shape = [len(parts), self._places(), heads, tiling.rows, tiling.columns]
-        return tf.reshape(tf.stack(parts), shape)
+            shape = [self._places(), heads, tiling.rows, tiling.columns]
+            parts.append(tf.reshape(bias, shape))
+        return tf.stack(parts, axis=1)
 
     def zeros(self, dtype: tf.DType) -> tuple[list[tf.Tensor], Any]:
         """Zero gradients of the parameters, and of `kept` by places."""
         # In the dtype of the scores: a sum of many blocks in half precision would stall.
         dtypes = [dtype if x.dtype.is_floating else x.dtype for x in self.parameters]
         sums = [tf.zeros(tf.shape(x), to) for x, to in zip(self.parameters, dtypes, strict=True)]
-        if not (self.learned and self.diagonals):
-            return sums, ()
-        return sums, zeros(tf.cast(tf.experimental.numpy.swapaxes(self.kept, 0, 1), dtype))
+        has_matrices = self.learned and self.diagonals
+        return sums, zeros(tf.cast(self.kept, dtype)) if has_matrices else ()
 
     def of_step(self, sums: tuple[list[tf.Tensor], Any]) -> tuple[list[tf.Tensor], Any]:
         of_parameters, matrices = sums
-        step = zeros(tf.cast(self.kept[:, 0], matrices.dtype)) if matrices else ()
+        step = zeros(tf.cast(self.kept[0], matrices.dtype)) if matrices else ()
         return [tf.zeros_like(x) for x in of_parameters], step
 
     def add_step(
@@ -144,7 +143,7 @@ class ObjectBias(_BlockBias):
     def gradients(self, sums: tuple[list[tf.Tensor], Any]) -> list[tf.Tensor]:
         of_parameters, matrices = sums
         if self.learned and self.diagonals:
-            found = tf.experimental.numpy.swapaxes(matrices.stack(), 0, 1)
+            found = matrices.stack()
             of_parameters = self._plus(
                 of_parameters, lambda: tf.cast(self._matrices(), found.dtype), found
             )
