@@ -151,7 +151,7 @@ def _of_class(exercise: LayerExercise, answer: Any, config: dict[str, Any]) -> F
                 return Fault(key, {"argument": argument})
     if not any(each.kind is inspect.Parameter.VAR_KEYWORD for each in init.values()):
         return Fault("no_kwargs", {})
-    if answer.get_config.__module__.startswith("keras."):
+    if (answer.get_config.__module__ or "").startswith("keras."):
         return Fault("no_config", {})
     name = keras.saving.get_registered_name(answer)
     if keras.saving.get_registered_object(name) is not answer:

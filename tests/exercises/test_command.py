@@ -85,7 +85,12 @@ def test_a_file_with_several_answers_is_checked_whole(capsys, folder):
     "arguments, text, error",
     [
         (("check", "causal_mask"), "", "causal_mask.py does not exist; `open causal_mask` writes"),
-        (("check", "mine.py"), "x = 3", "mine.py defines no function with the name of an exercise"),
+        (
+            ("check", "mine.py"),
+            "x = 3",
+            "mine.py defines no function or class with the name of an exercise",
+        ),
+        (("check", "AddNorm"), RIGHT, "AddNorm.py defines no class `AddNorm`"),
         (
             ("check", "mine.py"),
             "x = 3\ny = (",
