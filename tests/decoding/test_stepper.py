@@ -356,6 +356,10 @@ REFUSED = {
         ),
         rf"layer `.*` \(GlobalMaxPooling1D\) {GIVES}",
     ),
+    "several outputs": (
+        lambda: keras.Model(*(lambda x: (x, {"logits": x}))(keras.Input((None,), dtype="int32"))),
+        r"must return logits \(B, T, V\) alone",
+    ),
     "a model that is not built": (lambda: Own(), "be a keras.Model that is built"),
 }
 

@@ -8,7 +8,7 @@ import numpy as np
 from keras import ops
 
 from tfattn import _checks
-from tfattn._shared import prompt_of, with_prompt
+from tfattn._shared import Past, prompt_of, with_prompt
 from tfattn._types import Tensor
 from tfattn.decoding.compiling import without_gradients
 from tfattn.layers.attention.base import as_array
@@ -60,7 +60,7 @@ class Stepper:
         # After `encode`, most models need no more of an encoder than its attention's projections,
         # so one token is enough: PyTorch computes what no step reads.
         for source_length in (1, None) if self._has_source else (None,):
-            self._source_length = source_length
+            self._source_length, self._checked = source_length, None
             if (fault := without_gradients(self._fault)(layers)) is None:
                 return
         _checks.fail("Stepper", "model", fault, model)
@@ -89,12 +89,17 @@ class Stepper:
         if not self._has_source and (source.shape[1] or 0) > max_length:
             expected = f"have at most `max_length`={max_length} tokens"
             _checks.fail("Stepper", "source", expected, tuple(source.shape))
-        run = Stepping(max_length, 0, iter(self._roles))
-        logits = self._logits(run, source, ops.ones((ops.shape(source)[0], 1), "int32"))
+        rows = ops.shape(source)[0]
+        if self._checked is not None and not self._has_source and "memory" not in self._roles:
+            caches = [[_empty(x.tensor, rows, max_length) for x in each] for each in self._checked]
+        else:
+            run = Stepping(max_length, 0, iter(self._roles))
+            self._logits(run, source, ops.ones((rows, 1), "int32"))
+            caches = run.kept
         if self._has_source:
-            return {"caches": run.kept, "source": source[:, : self._source_length]}
-        ids_below("Stepper", "source", source, logits.shape[-1])
-        return {"caches": run.kept, "prompt": prompt_of(source)}
+            return {"caches": caches, "source": source[:, : self._source_length]}
+        ids_below("Stepper", "source", source, self._vocabulary_size)
+        return {"caches": caches, "prompt": prompt_of(source)}
 
     def step(self, tokens: Any, position: Any, state: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         """Logits `(B, V)` of the token after `position`, and the state: the step function of
@@ -126,10 +131,13 @@ class Stepper:
         source[0, -1] = target[0, length // 2] = 0  # padding, in most models
         source, target = (ops.convert_to_tensor(ids, "int32") for ids in (source, target))
         close = functools.partial(_close, any("16" in x.compute_dtype for x in layers))
-        run, state = Stepping(length), None
-        whole: _Calls = {}
+        run, whole = Stepping(length), dict[Any, Any]()
+        state: Any = None
         with wrapped((layer, functools.partial(_note, whole, layer)) for layer in layers):
-            self._logits(run, source, target)
+            logits = self._logits(run, source, target)
+        if len(getattr(logits, "shape", ())) < 2:
+            return "return logits (B, T, V) alone"
+        self._vocabulary_size = logits.shape[-1]
         self._roles, prompt = run.kept, source if self._has_source else 0 * source
         for at in range(length):
             error, step = None, dict[Any, Any]()
@@ -150,7 +158,14 @@ class Stepper:
                 if layer is self.model or inputs_agree and False in close(at, before[1], outputs):
                     only = "mix tokens in causal attention layers of tfattn alone"
                     return f"{only}; {name} gives other numbers for single tokens"
+        self._checked = state["caches"]
         return None
+
+
+def _empty(cache: Tensor, rows: Any, length: int) -> Past:
+    """A cache `(B, ..., L, P)` of these rows and this length, like another."""
+    shape = rows, *cache.shape[1:-2], length, cache.shape[-1]
+    return Past(ops.zeros(shape, cache.dtype))
 
 
 def _note(calls: _Calls, layer: Any, call: Any, *args: Any, **kwargs: Any) -> Any:
