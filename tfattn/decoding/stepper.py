@@ -57,10 +57,11 @@ class Stepper:
         limits = [getattr(layer, "max_length", None) for layer in layers]
         limit = min((each for each in limits if isinstance(each, int)), default=None)
         self.max_source_length = self.max_target_length = limit
+        self._checked: Any = None  # the caches after the comparison
         # After `encode`, most models need no more of an encoder than its attention's projections,
         # so one token is enough: PyTorch computes what no step reads.
         for source_length in (1, None) if self._has_source else (None,):
-            self._source_length, self._checked = source_length, None
+            self._source_length = source_length
             if (fault := without_gradients(self._fault)(layers)) is None:
                 return
         _checks.fail("Stepper", "model", fault, model)
