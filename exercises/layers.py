@@ -71,7 +71,7 @@ def _queries_and_keys(
         inputs = {
             "query": floats(rng, batch, queries, widths[0]),
             "value": _tokens(rng, (batch, keys, widths[2]), mask),
-            "key": _tokens(rng, (batch, keys, widths[1]), mask),
+            "key": floats(rng, batch, keys, widths[1]),  # near: a kernel weighs far ones with 0
         }
         yield config, inputs if is_first else {**inputs, "key_mask": mask}
 

@@ -124,7 +124,7 @@ def test_the_page_lists_every_exercise_with_its_title_and_tutorial(page, languag
 @pytest.mark.parametrize("page", ["exercises.md", "zh/exercises.md"])
 def test_the_page_shows_what_its_checks_print(page, capsys):
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
-    blocks = re.findall(r"^```python\n(.*?)^```\n\n((?: {4}.*\n)*)", text, re.M | re.S)
+    blocks = re.findall(r"^```python\n(.*?)^```\n\n((?: {4}[^\n]*\n)*)", text, re.M | re.S)
     assert sum(shown != "" for _, shown in blocks) == 3
     space = {}
     for code, shown in blocks:
