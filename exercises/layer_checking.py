@@ -21,9 +21,11 @@ from exercises.checking import raised, short
 from exercises.exercise import LayerExercise, Setting
 from exercises.messages import Fault
 
-_OF_THE_CLASS = ("empty", "no_layer", "init_lacks", "call_lacks", "no_kwargs", "not_registered")
-_OF_THE_CLASS += ("no_config", "config_base", "config_lacks", "config_value")
-_OF_THE_CLASS += ("unseen", "in_call", "mask_lost")  # these differ in no inputs
+_OF_THE_CLASS = {
+    *("empty", "no_layer", "init_lacks", "call_lacks", "no_kwargs", "not_registered"),
+    *("no_config", "config_base", "config_lacks", "config_value"),
+    *("unseen", "in_call", "mask_lost"),  # these differ in no inputs
+}
 _LONGEST = 300  # of an error's text
 _NEARLY_ALL = 1 - 1e-9  # a rate of dropout at which no number is kept, whatever the seed
 
@@ -140,8 +142,9 @@ def _of_class(exercise: LayerExercise, answer: Any, config: dict[str, Any]) -> F
 
     if not (inspect.isclass(answer) and issubclass(answer, keras.layers.Layer)):
         return Fault("no_layer", {})
-    init = inspect.signature(answer.__init__).parameters
-    call = inspect.signature(answer.call).parameters
+    layer: Any = answer
+    init = inspect.signature(layer.__init__).parameters
+    call = inspect.signature(layer.call).parameters
     for key, wanted, arguments in (
         ("init_lacks", config, init),
         ("call_lacks", exercise.arguments, call),
@@ -151,7 +154,7 @@ def _of_class(exercise: LayerExercise, answer: Any, config: dict[str, Any]) -> F
                 return Fault(key, {"argument": argument})
     if not any(each.kind is inspect.Parameter.VAR_KEYWORD for each in init.values()):
         return Fault("no_kwargs", {})
-    if (answer.get_config.__module__ or "").startswith("keras."):
+    if (layer.get_config.__module__ or "").startswith("keras."):
         return Fault("no_config", {})
     name = keras.saving.get_registered_name(answer)
     if keras.saving.get_registered_object(name) is not answer:

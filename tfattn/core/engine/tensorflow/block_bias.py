@@ -66,7 +66,7 @@ class ObjectBias(_BlockBias):
         self.by_factors = by_factors
         self.learned = [x for x in parameters if x.dtype.is_floating]
         self.diagonals = _kept_diagonals(bias, tiling) if by_factors else []
-        self.kept = self._matrices() if self.diagonals else None
+        self.kept: Any = self._matrices() if self.diagonals else None
 
     def of_block(self, m: Size, i: Size, j: Size) -> tf.Tensor:
         if self.kept is not None:

@@ -159,7 +159,7 @@ class BlockwisePasses:
             # Sums of its own: steps that run at once would wait for each other's.
             sums = [tf.zeros_like(x) for x in grad_parameters]
             of_step = () if self.bias is None else self.bias.of_step(grad_bias)
-            blocks = self._blocks(m, *operands)
+            blocks: Any = self._blocks(m, *operands)
             blocks += tuple(x[m] for x in softmax)
             blocks += tuple(tiling.split_queries(x[m]) for x in gradients)
             queries, keys, values, of_step, sums = self._backward_step(m, *blocks, of_step, sums)
