@@ -159,10 +159,11 @@ class BlockwisePasses:
             # Sums of its own: steps that run at once would wait for each other's.
             sums = [tf.zeros_like(x) for x in grad_parameters]
             of_step = () if self.bias is None else self.bias.of_step(grad_bias)
-            blocks: Any = self._blocks(m, *operands)
+            blocks = self._blocks(m, *operands)
             blocks += tuple(x[m] for x in softmax)
             blocks += tuple(tiling.split_queries(x[m]) for x in gradients)
-            queries, keys, values, of_step, sums = self._backward_step(m, *blocks, of_step, sums)
+            blocks += (of_step, sums)
+            queries, keys, values, of_step, sums = self._backward_step(m, *blocks)
             return (
                 grad_query.write(m, tiling.merge_queries(queries) * self.score.scale(query)),
                 grad_key.write(m, tiling.merge_keys(keys)),
