@@ -131,8 +131,9 @@ for name, (operations, steps, path) in table.items():
 # arXiv:1703.10722) write the large matrix of an LSTM as a product of two smaller ones, or split it
 # into groups that do not mix. Conditional computation (Shazeer et al. 2017, arXiv:1701.06538) has
 # thousands of feed-forward networks between its LSTM layers, the experts, and computes only the few
-# that a gate chooses for each token. Both take fewer operations for as many weights, or more; the n
-# steps still wait for one another, as the introduction of "Attention is all you need" says.
+# that a gate chooses for each token. The former have fewer weights and operations; the latter many
+# more weights for few more operations a token. The n steps still wait for one another, as the
+# introduction of "Attention is all you need" says.
 #
 # Other models had reduced the waiting. The Extended Neural GPU (Kaiser, Bengio 2016,
 # arXiv:1610.08613), ByteNet (Kalchbrenner et al. 2016, arXiv:1610.10099) and ConvS2S (Gehring et

@@ -172,8 +172,8 @@ figure
 # %%
 # What the gradients say
 # ----------------------
-# For one batch and weights that know nothing yet, the expected loss can be computed: six picks a
-# row, each with its probability.
+# For one batch and a new layer of attention, which knows nothing yet, the expected loss can be
+# computed: six picks a row, each with its probability. ``speak`` is the trained one of above.
 asked, digits = deal(64)
 values = asked["value"]
 attention = tfattn.BilinearAttention()

@@ -363,8 +363,7 @@ assert padding_weight == 0
 # %%
 # What the package's layers do beyond it:
 #
-# - sines and cosines go on without a greatest length, and in half precision their angles are
-#   still computed in float32;
+# - sines and cosines go on without a greatest length: angles are computed in the call;
 # - ``start_index`` for decoding token by token, where the first one is not at position 0, and
 #   ``positions`` for several texts in one row;
 # - a text longer than a learned table is refused with a message that says so.

@@ -190,7 +190,7 @@ print("   Weights and outputs are those from above.")
 
 # %%
 # The layer differs from the function in three things. It takes a batch, and several heads at once.
-# It divides the scores by the root of the width, unless told otherwise. And it takes masks, and
+# It divides the scores by the root of the width of the keys, unless told otherwise. And it takes masks, and
 # computes the weights of long sequences in blocks instead of n by n at once.
 names = ["input 1", "input 2", "input 3"]
 figure = tfattn.plot.heatmaps(
@@ -202,7 +202,7 @@ figure
 # %%
 # From here to a Transformer
 # --------------------------
-# - Scores are divided by the root of the width: :doc:`scoring_functions`.
+# - Scores are divided by the root of the width of the keys: :doc:`scoring_functions`.
 # - Several heads work side by side: :doc:`multi_head`.
 # - Tokens become vectors by an embedding. Their order changes nothing so far, so positions are
 #   added: :doc:`positions`.

@@ -35,6 +35,15 @@ options = SimpleNamespace(seed=0, out=Path("out"))  # the folder for figures
 options.out.mkdir(exist_ok=True)
 """
 PREAMBLE += "\n" + (ROOT / "demos" / "_figures.py").read_text("utf-8").partition('"""\n\n')[2]
+_IN_CHINESE = (  # the comment and the docstrings of the preamble, in order
+    "放图的文件夹",
+    "一张新图的坐标轴，带浅色网格。",
+    "按名字画曲线 {名字: (N,)}，或一条曲线 (N,)；横坐标是 (N,) 或 {名字: (N,)}。\n"
+    "    marked 给出名字和横坐标，在曲线上画一个圆点。几条曲线相同时，先画的较粗。",
+    "每个标签一根柱子，或每个标签、每个名字一根：{名字: (N,)}。",
+    "对数坐标轴；数量级不多时，刻度写成普通的数。",
+)
+_WORDS = re.compile(r'(?<=# )the folder[^\n]*|(?<=""")[^"]+(?="""\n)')
 _DOWNLOAD = "`python docs/notebooks.py` 写出中文的脚本和 Jupyter 笔记本"
 _LINKS = '下载：<a href="{0}.py" download>中文脚本</a>、<a href="{0}.ipynb" download>中文笔记本</a>'
 _HEADING = re.compile(r"^(\S.*)\n(?:---+|===+)$", re.MULTILINE)
@@ -107,7 +116,9 @@ def pages() -> list[Path]:
 
 def expanded(page: Path) -> str:
     """The Markdown of a Chinese page with its code, and before it what the code needs."""
-    folded = f":::{{dropdown}} 选项与画图函数\n```python\n{PREAMBLE}```\n:::\n\n"
+    words = iter(_IN_CHINESE)
+    preamble = re.sub(_WORDS, lambda _: next(words), PREAMBLE)
+    folded = f":::{{dropdown}} 选项与画图函数\n```python\n{preamble}```\n:::\n\n"
     text = ""
     for kind, part in parts(page):
         if kind == "code":
