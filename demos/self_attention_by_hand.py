@@ -190,8 +190,8 @@ print("   Weights and outputs are those from above.")
 
 # %%
 # The layer differs from the function in three things. It takes a batch, and several heads at once.
-# It divides the scores by the root of the width of the keys, unless told otherwise. And it takes masks, and
-# computes the weights of long sequences in blocks instead of n by n at once.
+# It divides the scores by the root of the width of the keys, unless told otherwise. And it takes
+# masks, and computes the weights of long sequences in blocks instead of n by n at once.
 names = ["input 1", "input 2", "input 3"]
 figure = tfattn.plot.heatmaps(
     layer_weights, names, names, titles="Who looks at whom", number_format=".4f"

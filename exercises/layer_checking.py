@@ -98,7 +98,7 @@ def _quiet() -> Iterator[None]:
     """Without warnings; errors are those that were raised, not Keras's text around them."""
     import keras
 
-    is_filtered = keras.config.is_traceback_filtering_enabled()
+    is_filtered, level = keras.config.is_traceback_filtering_enabled(), logging.root.manager.disable
     keras.config.disable_traceback_filtering()
     logging.disable(logging.WARNING)  # TensorFlow's, of functions that are traced anew
     try:
@@ -106,7 +106,7 @@ def _quiet() -> Iterator[None]:
             warnings.simplefilter("ignore")
             yield
     finally:
-        logging.disable(logging.NOTSET)
+        logging.disable(level)
         if is_filtered:
             keras.config.enable_traceback_filtering()
 
@@ -175,6 +175,8 @@ def _of_weights(trial: _Trial) -> Fault | None:
     outputs = [layer(**trial.inputs) for _ in range(2)]
     if outputs[0] is None:
         return Fault("none", {})
+    if isinstance(outputs[0], tuple | list | dict):
+        return Fault("number", {"wanted": 1, "given": len(outputs[0])})
     shapes, wanted = (
         [tuple(weight.shape) for weight in each.weights] for each in (layer, references[0])
     )
@@ -373,6 +375,8 @@ def _of_step(layers: tuple[Any, Any], models: list[Any], arrays: list[np.ndarray
     for number, (wanted, change) in enumerate(zip(*changes, strict=True), 1 - len(maps)):
         change = change.reshape(wanted.shape)
         index = _far(wanted, change, atol=1e-5 * scale)
+        if index is None and not change.any() and np.abs(wanted).max() > 1e-6:
+            index = tuple(map(int, np.unravel_index(np.abs(wanted).argmax(), wanted.shape)))
         if index is None:
             continue
         if number < 1:

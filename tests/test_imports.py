@@ -51,7 +51,7 @@ BUDGET = {
     "layers": 4624,
     "models": 1015,
     "kernel_regression": 2100,
-    "decoding": 2879,
+    "decoding": 2897,
     "training": 1207,
     "data": 2075,
     "plot": 1070,

@@ -59,13 +59,15 @@ class Subclassed(keras.Model):
         super().__init__()
         self.embedding = keras.layers.Embedding(V, D)
         self.positions = tfattn.LearnedPositionalEncoding(max_length=L)
+        self.source_positions = tfattn.LearnedPositionalEncoding(max_length=8)
         self.target_attention = tfattn.AdditiveAttention(5)
         self.source_attention = tfattn.Attention()
         self.dense = keras.layers.Dense(V)
 
     def call(self, inputs):
         source, target = inputs
-        memory, x = (self.positions(self.embedding(ids)) for ids in (source, target))
+        memory = self.source_positions(self.embedding(source))
+        x = self.positions(self.embedding(target))
         x = x + self.target_attention(query=x, value=x, use_causal_mask=True)
         seen = ops.not_equal(source, 0)
         return self.dense(x + self.source_attention(query=x, value=memory, key_mask=seen))
@@ -248,7 +250,7 @@ def test_stepper_in_half_precision_agrees():
 @pytest.mark.slow
 def test_stepper_knows_how_far_positions_reach_and_translates():
     stepper = decoding.Stepper(MODELS["subclassed"]())
-    assert (stepper.max_source_length, stepper.max_target_length) == (L, L)
+    assert (stepper.max_source_length, stepper.max_target_length) == (8, L)
     with pytest.raises(ValueError, match="Stepper: `max_length` must be at most 14"):
         stepper.encode(np.ones((1, 2), "int32"), L + 1)
     words = tfattn.data.Vocabulary([f"w{i}" for i in range(V - 4)])
@@ -295,6 +297,31 @@ def of_keras(i):
     return lambda x: layer(x, x, use_causal_mask=True)
 
 
+def beside_one_vector(x):
+    """Adds a vector that all tokens have."""
+    return x + keras.layers.Embedding(1, D)(ops.zeros_like(x[..., 0], dtype="int32"))
+
+
+def in_the_batch(i):
+    """Heads in the axis of the batch, as in torch code of books."""
+    layer = tfattn.Attention()
+
+    def sublayer(x):
+        heads = ops.reshape(x, (-1, ops.shape(x)[1], HEADS, D // HEADS))
+        heads = ops.reshape(ops.swapaxes(heads, 1, 2), (-1, ops.shape(x)[1], D // HEADS))
+        heads = layer(query=heads, value=heads, use_causal_mask=True)
+        heads = ops.reshape(heads, (-1, HEADS, ops.shape(x)[1], D // HEADS))
+        return ops.reshape(ops.swapaxes(heads, 1, 2), (-1, ops.shape(x)[1], D))
+
+    return sublayer
+
+
+def named_inputs():
+    source, target = (keras.Input((None,), dtype="int32", name=name) for name in ("read", "write"))
+    x = keras.layers.Embedding(V, D)(target) + keras.layers.Embedding(V, D)(source)[:, :1]
+    return keras.Model({"read": source, "write": target}, keras.layers.Dense(V)(x))
+
+
 def tril(length):
     return ops.tril(ops.ones((length, length), "bool"))
 
@@ -318,6 +345,15 @@ REFUSED = {
     # The attention within the pooling.
     "pooling": (lambda: plain_model(pooled), rf"layer `attention` \(Attention\) {GIVES}"),
     "someone else's attention": (lambda: plain_model(of_keras), rf"layer `theirs` .* {GIVES}"),
+    "someone else's attention beside one vector": (
+        lambda: plain_model(of_keras, beside_one_vector),
+        rf"layer `theirs` .* {GIVES}",
+    ),
+    "heads in the batch": (
+        lambda: drawn(Own(in_the_batch(0)), (1, 4)),
+        "keep the batch as the first axis in attention",
+    ),
+    "inputs by name": (named_inputs, r"take integers \[\(B, S\), \(B, T\)\] alone; layer .* raises"),
     "not causal": (
         lambda: plain_model(attending(False)),
         rf"layer `attention_0` \(MultiHeadAttention\) {GIVES}",

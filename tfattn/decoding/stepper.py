@@ -54,9 +54,6 @@ class Stepper:
             expected = "be a keras.Model that is built: call it once"
             _checks.fail("Stepper", "model", expected, model)
         self.model, self._has_source, layers = model, _has_source(model), flat_layers(model)
-        limits = [getattr(layer, "max_length", None) for layer in layers]
-        limit = min((each for each in limits if isinstance(each, int)), default=None)
-        self.max_source_length = self.max_target_length = limit
         self._checked: Any = None  # the caches after the comparison
         # After `encode`, most models need no more of an encoder than its attention's projections,
         # so one token is enough: PyTorch computes what no step reads.
@@ -124,21 +121,28 @@ class Stepper:
 
     def _fault(self, layers: list[keras.layers.Layer]) -> str | None:
         """What the model must do for its steps on random tokens to be right; None if they are."""
-        length = min(11, self.max_target_length or 11)  # of the target
+        limits = (getattr(layer, "max_length", None) for layer in layers)
+        length = min([11, *(x for x in limits if isinstance(x, int))])  # of the target
         sizes = [x.input_dim for x in layers if isinstance(x, keras.layers.Embedding)]
-        draw = np.random.default_rng(0)  # ids that every embedding has
-        lengths = max(1, length - 4), length
-        source, target = (draw.integers(0, min(sizes, default=2), (2, n)) for n in lengths)
+        # Ids that every embedding has, but those of one vector or two, which are seldom of tokens.
+        size = min([x for x in sizes if x > 2] or sizes, default=2)
+        draw, lengths = np.random.default_rng(0), (max(1, length - 4), length)
+        source, target = (draw.integers(0, size, (2, n)) for n in lengths)
         source[0, -1] = target[0, length // 2] = 0  # padding, in most models
         source, target = (ops.convert_to_tensor(ids, "int32") for ids in (source, target))
         close = functools.partial(_close, any("16" in x.compute_dtype for x in layers))
         run, whole = Stepping(length), dict[Any, Any]()
         state: Any = None
         with wrapped((layer, functools.partial(_note, whole, layer)) for layer in layers):
-            logits = self._logits(run, source, target)
+            try:
+                logits = self._logits(run, source, target)
+            except Exception as raised:
+                ids = "[(B, S), (B, T)]" if self._has_source else "(B, T)"
+                return f"take integers {ids} alone; {_raises(whole, raised)}"
         if len(getattr(logits, "shape", ())) < 2:
             return "return logits (B, T, V) alone"
         self._vocabulary_size = logits.shape[-1]
+        self.max_source_length, self.max_target_length = map(run.limits.get, ("source", "self"))
         self._roles, prompt = run.kept, source if self._has_source else 0 * source
         for at in range(length):
             error, step = None, dict[Any, Any]()
@@ -150,16 +154,18 @@ class Stepper:
                     error = raised
             if error is None and all(close(at, whole[self.model][1], step[self.model][1])):
                 continue
+            if error is not None:
+                return f"compute single tokens; {_raises(step, error)}"
             for layer, (inputs, outputs) in step.items():
-                name = f"layer `{layer.name}` ({type(layer).__name__})"
-                if outputs is None:
-                    return f"compute single tokens; {name} raises: {error}"
                 before = whole.get(layer, ([], []))
                 inputs_agree = all(close(at, before[0], inputs))
                 if layer is self.model or inputs_agree and False in close(at, before[1], outputs):
                     only = "mix tokens in causal attention layers of tfattn alone"
-                    return f"{only}; {name} gives other numbers for single tokens"
+                    only += ", and hide tokens of a memory from all queries or none"
+                    return f"{only}; {_named(layer)} gives other numbers for single tokens"
         self._checked = state["caches"]
+        if any(x.shape[0] != 2 for x in keras.tree.flatten(self._checked)):
+            return "keep the batch as the first axis in attention: heads are MultiHeadAttention's"
         return None
 
 
@@ -169,8 +175,20 @@ def _empty(cache: Tensor, rows: Any, length: int) -> Past:
     return Past(ops.zeros(shape, cache.dtype))
 
 
+def _named(layer: Any) -> str:
+    return f"layer `{layer.name}` ({type(layer).__name__})"
+
+
+def _raises(calls: _Calls, error: Exception) -> str:
+    """The innermost layer that raised the error, and the error."""
+    where = next((layer for layer, (_, outputs) in calls.items() if outputs is None), None)
+    return f"{'it' if where is None else _named(where)} raises: {error}"
+
+
 def _note(calls: _Calls, layer: Any, call: Any, *args: Any, **kwargs: Any) -> Any:
     """Calls a layer, and notes the arrays into and out of it; in the order in which calls end."""
+    if stepping.get() is None:  # another thread's call
+        return call(*args, **kwargs)
     outputs = arrays = None
     try:
         outputs = call(*args, **kwargs)

@@ -5,6 +5,7 @@ import functools
 import inspect
 import numbers
 import random
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -21,6 +22,7 @@ from tfattn.layers.names import constructor_names, refuse_other_names
 from tfattn.layers.tokens import whole_ids
 
 Wrapper = tuple[Any, Callable[..., Any]]  # a layer, and a function of its `call` and arguments
+WRAPPING = threading.RLock()  # the layers that are wrapped belong to all threads
 _NUMBER = "number_of_weights"  # an entry of a weights file, beside the variables
 
 
@@ -143,15 +145,16 @@ def flat_layers(layer: Any) -> list[keras.layers.Layer]:
 def wrapped(wrappers: Iterable[Wrapper]) -> Iterator[None]:
     """Has each layer call its wrapper, which receives its `call`; the first innermost."""
     before = []
-    try:
-        for layer, wrap in wrappers:
-            before.append((layer.__dict__, layer.__dict__.get("call")))
-            wrapper = functools.update_wrapper(functools.partial(wrap, layer.call), layer.call)
-            layer.__dict__["call"] = wrapper  # not by setattr, which Keras tracks
-        yield
-    finally:
-        for attributes, call in reversed(before):
-            attributes.pop("call") if call is None else attributes.update(call=call)
+    with WRAPPING:
+        try:
+            for layer, wrap in wrappers:
+                before.append((layer.__dict__, layer.__dict__.get("call")))
+                wrapper = functools.update_wrapper(functools.partial(wrap, layer.call), layer.call)
+                layer.__dict__["call"] = wrapper  # not by setattr, which Keras tracks
+            yield
+        finally:
+            for attributes, call in reversed(before):
+                attributes.pop("call") if call is None else attributes.update(call=call)
 
 
 def _sublayers(layer: Any) -> list[keras.layers.Layer]:

@@ -29,14 +29,21 @@ class Stepping:
     roles: Iterator[str] = iter(())  # of a step
     caches: Iterator[Any] = iter(())  # of each attention over a target; none before the first step
     kept: list[Any] = dataclasses.field(default_factory=list)  # roles of a whole pass, or caches
+    limits: dict[str, int] = dataclasses.field(default_factory=dict)  # positions by role, if any
 
-    def role(self, queries: Any, keys: Any = None) -> str:
-        """The role of a call over so many queries and keys, by default as many keys."""
+    def role(self, queries: Any, keys: Any = None, limit: int | None = None) -> str:
+        """The role of a call over so many queries and keys, by default as many keys; `limit` is the
+        number of positions that the layer has.
+        """
         if self.position is not None:
-            return next(self.roles)
+            if (told := next(self.roles, None)) is None:
+                raise ValueError("a step has more calls of attention than the whole pass had")
+            return told
         is_memory = keys not in (None, queries)
         role = "source" if queries != self.length else "memory" if is_memory else "self"
         self.kept.append(role)
+        if limit is not None:
+            self.limits[role] = min(limit, self.limits.get(role, limit))
         return role
 
 

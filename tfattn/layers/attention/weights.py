@@ -3,7 +3,6 @@
 import contextlib
 import functools
 import inspect
-import threading
 import warnings
 from typing import Any
 
@@ -13,7 +12,7 @@ import numpy as np
 from tfattn import _checks
 from tfattn.layers.attention.base import AttentionLayer, as_array, record, recorded_weights
 from tfattn.layers.attention.scores import Score
-from tfattn.layers.base import flat_layers, wrapped
+from tfattn.layers.base import WRAPPING, flat_layers, wrapped
 
 # Keras's layers that return their weights on request, and their attributes to reset meanwhile.
 REQUESTED = (
@@ -22,8 +21,6 @@ REQUESTED = (
     keras.layers.Attention,
 )
 FLAGS = ("_flash_attention", "_return_attention_scores")
-
-_lock = threading.RLock()  # the layers that are wrapped belong to all threads
 
 
 def attention_weights(model: keras.layers.Layer, *inputs: Any, **kwargs: Any) -> dict[str, Any]:
@@ -58,7 +55,7 @@ def attention_weights(model: keras.layers.Layer, *inputs: Any, **kwargs: Any) ->
     if not isinstance(model, keras.layers.Layer):
         _checks.fail("attention_weights", "model", "be a Keras model or layer", model)
     kwargs.setdefault("training", False)
-    with _lock:
+    with WRAPPING:
         if not all(layer.built for layer in flat_layers(model)):
             model(*inputs, **kwargs)  # layers may create others when they are built
         with _asked_for_weights(model), recorded_weights() as weights:

@@ -41,7 +41,7 @@ class _PositionalEncoding(CheckedCall, keras.layers.Layer):
         if isinstance(start_index, numbers.Number):
             _checks.non_negative_int(who, "start_index", start_index)
         run = None if positions is not None else stepping.get()
-        if run is not None and run.role(inputs.shape[1]) == "self":
+        if run is not None and run.role(inputs.shape[1], limit=self.max_length) == "self":
             start_index = start_index + (0 if run.position is None else run.position)
         _, length, width = inputs.shape
         start = _integers(who, "start_index", start_index, "() or (B,)", inputs.shape[:1])
