@@ -353,7 +353,10 @@ REFUSED = {
         lambda: drawn(Own(in_the_batch(0)), (1, 4)),
         "keep the batch as the first axis in attention",
     ),
-    "inputs by name": (named_inputs, r"take integers \[\(B, S\), \(B, T\)\] alone; layer .* raises"),
+    "inputs by name": (
+        named_inputs,
+        r"take integers \[\(B, S\), \(B, T\)\] alone; layer .* raises",
+    ),
     "not causal": (
         lambda: plain_model(attending(False)),
         rf"layer `attention_0` \(MultiHeadAttention\) {GIVES}",
