@@ -451,7 +451,7 @@ def test_figures_of_tutorials_have_numbers_and_those_without_captions_are_named(
 
 
 def test_page_of_the_api_has_the_example_first_and_all_names_of_an_argument():
-    pytest.importorskip("docutils")
+    pytest.importorskip("sphinx", reason="pages need the extra `docs`")
     docstring = """\
 Adds.
 

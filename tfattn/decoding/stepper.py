@@ -26,7 +26,7 @@ class Stepper:
     A step runs the model on one token of each row. The attention layers of this package read and
     write a cache meanwhile, and its positional encodings know the position; the model has no code
     for this. Attention over the target has to be causal, and all other layers have to compute each
-    token by itself. So a stepper first compares steps on random tokens with a whole pass.
+    token by itself. So a `Stepper` first compares steps on random tokens with a whole pass.
 
     Args:
         model: a built `keras.Model` from integers `(B, T)` to logits `(B, T, V)`; or, with an
