@@ -81,3 +81,8 @@ def test_dropout_at_rate_one_is_zero():
     except ValueError:
         pytest.skip("about newer versions of Keras, which take such a rate in a call")
     assert not np.any(Dropout(1.0)(ONES[0], training=True))
+
+
+def test_dropped_nan_is_zero():
+    found = numpy(Dropout(0.5, seed=1)(np.nan * ONES[0], training=True))
+    assert 0.45 < np.mean(found == 0) < 0.55 and np.isnan(found[found != 0]).all()
