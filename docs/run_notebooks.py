@@ -2,7 +2,8 @@
 docs/run_notebooks.py`, after the pages were built, with names to run only these.
 
 Each runs in a kernel and an empty folder of its own. The trainings of TRAININGS take one epoch over
-a few pairs here: their pages ran all of them minutes ago, with the same code.
+a few pairs here, or epochs of a few batches: their pages ran all of them minutes ago, with the same
+code.
 (nbmake adds no cell that shortens a training, and looks for no figure.)
 """
 
@@ -26,7 +27,9 @@ import tfattn
 
 _fit, _pairs = keras.Model.fit, tfattn.data.toy_translation
 tfattn.data.toy_translation = lambda count, seed: _pairs(3_000, seed)
-keras.Model.fit = lambda *args, **options: _fit(*args, **{**options, "epochs": 1})
+keras.Model.fit = lambda *args, steps_per_epoch=None, **options: _fit(
+    *args, **{**options, **({"steps_per_epoch": 5} if steps_per_epoch else {"epochs": 1})}
+)
 """
 
 
