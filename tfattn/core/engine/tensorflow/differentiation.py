@@ -1,7 +1,6 @@
 """Both passes as one function with a custom gradient, differentiable any number of times."""
 
 import dataclasses
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,7 +10,7 @@ from tfattn import _checks
 from tfattn.core import biases, objects
 from tfattn.core import scores as score_functions
 from tfattn.core.call import AttentionCall
-from tfattn.core.engine import devices, sizes
+from tfattn.core.engine import devices
 from tfattn.core.engine.tensorflow.additive import Additive
 from tfattn.core.engine.tensorflow.block_bias import ArrayBias, BlockBias, ObjectBias
 from tfattn.core.engine.tensorflow.block_dropout import BlockDropout
@@ -23,10 +22,6 @@ from tfattn.core.engine.tensorflow.online_softmax import HIDDEN
 from tfattn.core.engine.tensorflow.passes import BlockwisePasses
 from tfattn.core.engine.tensorflow.tiling import Tiling
 from tfattn.core.scores import facts_of
-
-# From structure and shapes of a call to its traced functions, the oldest first.
-_shared: dict[tuple[Any, ...], tuple[Callable[..., Any], ...]] = {}
-_lock = threading.Lock()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -40,7 +35,7 @@ class BlockwiseCall(AttentionCall):
     heads_together: bool = False  # whether heads must be computed together
 
 
-def differentiated(call: BlockwiseCall, shared: bool = False) -> list[tf.Tensor]:
+def differentiated(call: BlockwiseCall) -> list[tf.Tensor]:
     """The output, and perhaps the log of the sums: a function of the tensors of the call, not
     recorded by the caller's tapes.
 
@@ -52,7 +47,7 @@ def differentiated(call: BlockwiseCall, shared: bool = False) -> list[tf.Tensor]
     tensors, structure = objects.flatten(call)
     if has_tangents(tensors):  # forward mode differentiates the operations themselves
         return _forward(structure, *tensors)[0]
-    forward, backward, backward_vjp = _functions(call, structure, tensors, shared)
+    forward, backward, backward_vjp = _functions(call, structure)
     num_differentiable = 3 + len(call.learned) + len(call.parameters)
 
     @custom_gradient
@@ -89,15 +84,8 @@ def differentiated(call: BlockwiseCall, shared: bool = False) -> list[tf.Tensor]
         _checks.fail("attend", "score and bias", expected, call.score)
 
 
-def _functions(
-    call: BlockwiseCall,
-    structure: objects.Structure,
-    tensors: Sequence[tf.Tensor],
-    shared: bool,
-) -> tuple[Callable[..., Any], ...]:
-    """Both passes and the vjp of the backward pass, which hold no tensor of the call; traced
-    once for all calls of a shareable structure.
-    """
+def _functions(call: BlockwiseCall, structure: objects.Structure) -> tuple[Callable[..., Any], ...]:
+    """Both passes and the vjp of the backward pass, which hold no tensor of the call."""
     num_outputs = 2 if call.return_log_sum_exp else 1
 
     def forward(*tensors: tf.Tensor) -> tuple[list[tf.Tensor], tuple[Any, ...]]:
@@ -125,19 +113,10 @@ def _functions(
             found = first_derivatives()
         return tape.gradient(found, sources, grads, zero)
 
-    functions: tuple[Callable[..., Any], ...] = forward, backward, backward_vjp
-    if not shared:
-        return functions
-    if not objects.is_shareable(structure):
-        # An inlined function in a branch would be differentiated several times.
-        return forward, backward, lambda *inputs: compiled(backward_vjp)(*inputs)
-    kind = (structure, *((x.dtype, tuple(x.shape)) for x in tensors))
-    with _lock:
-        if kind not in _shared:
-            while len(_shared) >= sizes.SHARED_CALLS:
-                del _shared[next(iter(_shared))]  # the oldest; its callers keep a reference
-            _shared[kind] = tuple(map(compiled, functions))
-        return _shared[kind]
+    if tf.executing_eagerly():
+        return forward, backward, backward_vjp
+    # An inlined function in a branch would be differentiated several times.
+    return forward, backward, compiled(backward_vjp)
 
 
 def _check_under_xla(call: BlockwiseCall) -> None:

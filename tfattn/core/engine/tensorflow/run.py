@@ -1,6 +1,8 @@
 """The entry point of streamed attention on TensorFlow."""
 
+import dataclasses
 import functools
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -9,9 +11,9 @@ import tensorflow as tf
 
 from tfattn import _checks
 from tfattn._types import Size
-from tfattn.core import biases
+from tfattn.core import biases, objects
 from tfattn.core.call import AttentionCall
-from tfattn.core.engine import devices
+from tfattn.core.engine import devices, sizes
 from tfattn.core.engine.tensorflow.block_bias import ArrayBias
 from tfattn.core.engine.tensorflow.block_dropout import BlockDropout
 from tfattn.core.engine.tensorflow.differentiation import BlockwiseCall, compiled, differentiated
@@ -19,6 +21,10 @@ from tfattn.core.engine.tensorflow.loops import Block, in_xla_context, size
 from tfattn.core.guard import attends_by_blocks, guard
 from tfattn.core.masks import Grid, Mask
 from tfattn.core.scores import facts_of
+
+# From the structure and the shapes of a call to its traced function, the oldest first.
+_shared: dict[tuple[Any, ...], Callable[..., Any]] = {}
+_lock = threading.Lock()
 
 
 def run(
@@ -32,45 +38,66 @@ def run(
     ∂weight and Σ weight · ∂weight round differently, and the slope of a score multiplies the error:
     at the edge of a kernel's support, where it is unbounded, the dense path is more exact.
 
-    If `shared`, all calls of one kind and shape use the same functions, traced once: for graphs,
-    where tracing both passes costs a second for each layer.
+    If `shared`, all calls of one kind and shape use the same function, traced once: for graphs,
+    where both passes cost a second for each layer, and memory for thousands of operations.
     """
+    learned = () if call.bias is None else call.bias.parameters()
+    prepared = BlockwiseCall(
+        **{**vars(call), "seed": None, "return_log_sum_exp": bool(call.return_log_sum_exp)}
+        | {"learned": [*map(tf.convert_to_tensor, learned)]}
+        | {"parameters": [*map(tf.convert_to_tensor, call.parameters)]},
+        draws=dropout,
+        given_rank=call.rank,
+        block=block,
+    )
+    return _traced(prepared) if shared else _run(prepared)
+
+
+def _traced(call: BlockwiseCall) -> Any:
+    """`_run` in a traced function of the call's tensors, one for each shareable kind."""
+    tensors, structure = objects.flatten(call)
+
+    def function(*tensors: tf.Tensor) -> Any:
+        return _run(objects.unflatten(structure, tensors))
+
+    if not objects.is_shareable(structure):
+        return compiled(function)(*tensors)
+    kind = (structure, in_xla_context(), *((x.dtype, tuple(x.shape)) for x in tensors))
+    with _lock:
+        if kind not in _shared:
+            while len(_shared) >= sizes.SHARED_CALLS:
+                del _shared[next(iter(_shared))]  # the oldest; its callers keep a reference
+            _shared[kind] = compiled(function)
+        shared = _shared[kind]
+    return shared(*tensors)
+
+
+def _run(call: BlockwiseCall) -> tf.Tensor | tuple[tf.Tensor, tf.Tensor]:
     given = call.query, call.key, call.value
     dtypes = [keras.backend.standardize_dtype(x.dtype) for x in given]
     compute = keras.backend.result_type(*dtypes, "float32")
     narrow = set(dtypes) == {"bfloat16"} and _stays_in_bfloat16(call)
     query, key, value = given if narrow else (tf.cast(x, compute) for x in given)
-    if call.rank == 3:
+    if call.given_rank == 3:
         query, key, value = (x[:, None] for x in (query, key, value))  # (B, 1, T, D)
-    heads_together, bias = False, call.bias
+    heads_together, bias, learned = False, call.bias, call.learned
     if call.mask is not None:
         pair = _check_lengths(call.mask, query, key)
         heads_together = pair.shape.rank is None or (pair.shape.rank == 4 and pair.shape[1] != 1)
+        query, key, value = _guarded(call.mask, query, key, value)
     if bias is not None:
         heads_together = heads_together or (bias.differs_by_head and not bias.splits_by_head)
     if type(bias) is biases.explicit:
-        bias = biases.explicit(ArrayBias.expanded(bias.parameters()[0], query, key))
-    parameters = [tf.convert_to_tensor(x) for x in call.parameters]
-    parameters = [tf.cast(x, compute) if x.dtype.is_floating else x for x in parameters]
-    if call.mask is not None:
-        query, key, value = _guarded(call.mask, query, key, value)
-    prepared = BlockwiseCall(
-        query=query,
-        key=key,
-        value=value,
-        learned=[] if bias is None else list(map(tf.convert_to_tensor, bias.parameters())),
-        parameters=parameters,
-        bias=bias,
-        mask=call.mask,
-        score=call.score,
-        return_log_sum_exp=bool(call.return_log_sum_exp),
-        draws=dropout,
-        given_rank=call.rank,
-        block=block,
+        learned = [ArrayBias.expanded(learned[0], query, key)]
+        bias = biases.explicit(*learned)
+    prepared = dataclasses.replace(
+        call,
+        **{"query": query, "key": key, "value": value, "learned": learned, "bias": bias},
+        parameters=[tf.cast(x, compute) if x.dtype.is_floating else x for x in call.parameters],
         heads_together=heads_together,
     )
-    found = differentiated(prepared, shared)
-    output, *sums = [x[:, 0] for x in found] if call.rank == 3 else found
+    found = differentiated(prepared)
+    output, *sums = [x[:, 0] for x in found] if call.given_rank == 3 else found
     output = tf.cast(output, call.value.dtype)
     if not call.return_log_sum_exp:
         return output
@@ -135,6 +162,6 @@ def _stays_in_bfloat16(call: AttentionCall) -> bool:
 def choose(streams: tf.Tensor, dense: Callable[[], Any], streamed: Callable[[], Any]) -> Any:
     """The result of `streamed()` if the bool tensor `streams` is True, otherwise of `dense()`."""
     # XLA compiles both branches of a `tf.cond`, whose gradients get sizes unknown until run time,
-    # and only the one that runs of this. A function in the branch, since TensorFlow restores a
-    # saved `tf.custom_gradient` there, but not directly in a branch.
-    return tf.switch_case(tf.cast(streams, tf.int32), [dense, lambda: compiled(streamed)()])
+    # and only the one that runs of this. (`streamed` calls a function: TensorFlow restores a saved
+    # `tf.custom_gradient` there, but not directly in a branch.)
+    return tf.switch_case(tf.cast(streams, tf.int32), [dense, streamed])
