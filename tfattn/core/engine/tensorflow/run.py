@@ -55,7 +55,8 @@ def run(
 
 def _traced(call: BlockwiseCall) -> Any:
     """`_run` in a traced function of the call's tensors, one for each shareable kind."""
-    tensors, structure = objects.flatten(call)
+    variables, structure = objects.flatten(call)
+    tensors = [tf.convert_to_tensor(x) for x in variables]
 
     def function(*tensors: tf.Tensor) -> Any:
         return _run(objects.unflatten(structure, tensors))
