@@ -247,8 +247,11 @@ figure
 # had no such rule, and have found that neighbors should be alike. How alike distant positions are
 # was of no use for the task, and is left to chance.
 #
-# Both are about as good in practice. The learned table ends with its last row, here position 39,
-# and the layer refuses a longer text. Sines and cosines go on.
+# Both are about as good in practice: the paper has 25.8 BLEU with sines and cosines, 25.7 with a
+# learned table (Vaswani et al. 2017, table 3, rows base and E). The learned table ends with its
+# last row, here position 39, and the layer refuses a longer text. Sines and cosines go on past the
+# longest text of the training, which is why the paper chose them (section 3.5). Whether a model can
+# use positions that it never saw is another question, the last of :doc:`laws`.
 units = [each / np.linalg.norm(each, axis=1, keepdims=True) for each in tables.values()]
 alike = np.array([unit @ unit.T for unit in units])  # (2, 40, 40)
 figure = tfattn.plot.heatmaps(

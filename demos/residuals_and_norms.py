@@ -56,13 +56,16 @@ random = np.random.default_rng(options.seed)
 # Two norms
 # ---------
 # Both keep numbers from drifting as they pass from layer to layer. They take a mean away, divide by
-# a standard deviation, and then scale and shift by what they learn,
-# :math:`\gamma (x - \mu) / \sigma + \beta` (fresh layers have :math:`\gamma = 1` and
-# :math:`\beta = 0`). Layer normalization takes :math:`\mu` and :math:`\sigma` over the features of
-# one token: a row of the picture. Batch normalization, which is usual in vision, takes them over
-# all tokens of the batch, one feature at a time: a column. Sentence a has two words and two places
-# of padding, which are 0; sentence b has four words. See the padding in the right picture: it is 0
-# in the batch, and yet it takes part.
+# a standard deviation, and then scale and shift by what they learn (fresh layers have
+# :math:`\gamma = 1` and :math:`\beta = 0`; the small :math:`\epsilon` keeps them from 0 / 0):
+#
+# .. math:: \gamma \frac{x - \mu}{\sqrt{\sigma^2 + \epsilon}} + \beta
+#
+# Layer normalization takes :math:`\mu` and :math:`\sigma` over the features of one token: a row of
+# the picture. Batch normalization, which is usual in vision, takes them over all tokens of the
+# batch, one feature at a time: a column. Sentence a has two words and two places of padding, which
+# are 0; sentence b has four words. See the padding in the right picture: it is 0 in the batch, and
+# yet it takes part.
 #
 # The paper on batch normalization (Ioffe, Szegedy 2015, arXiv:1502.03167) explains its use by
 # *internal covariate shift*: the distribution of a layer's inputs changes whenever the layers below

@@ -153,11 +153,11 @@ print(f"masked_softmax:   {masked_weights[0].tolist()}")
 # It is the same as a network whose input is query and key concatenated, a vector of width q + k.
 # The hidden width h is a hyperparameter.
 #
-# In each of two samples, one query of width 20 meets ten keys of width 2. The valid lengths
-# are 2 and 6, and h is 8. The values 0 … 39 stand in ten rows of four, the same for both. All keys
-# are equal, so the keys that count share the weight equally, whatever the network has learned. The
-# outputs are the means of the first two values, (2, 3, 4, 5), and of the first six,
-# (10, 11, 12, 13). Dropout is off outside of training.
+# In each of two samples, one query of 20 normal random numbers meets ten keys of width 2, which are
+# all ones. The valid lengths are 2 and 6, and h is 8. The values 0 … 39 stand in ten rows of four,
+# the same for both. All keys are equal, so the keys that count share the weight equally, whatever
+# the network has learned. The outputs are the means of the first two values, (2, 3, 4, 5), and of
+# the first six, (10, 11, 12, 13). The dropout of 0.1 is off outside of training.
 key = np.ones((2, 10, 2), "float32")
 value = np.tile(np.arange(40, dtype="float32").reshape(1, 10, 4), (2, 1, 1))
 valid_lens = np.array([2, 6])
@@ -290,9 +290,11 @@ figure
 #
 # Additive attention or dot product? On paper they cost about the same. Additive attention has three
 # matrices to learn, :math:`h (q + k + 1)` numbers, 184 in the example above; the dot product has
-# none, is faster and needs less memory, since it is one matrix product. It is often said that
-# additive attention does better, or does so for large d: that holds where the dot product is not
-# scaled (Vaswani et al. 2017, section 3.2.1).
+# none, is faster and needs less memory, since it is one matrix product (question 2: 67 MB against
+# 4.3 GB). It is often said that additive attention does better, or does so for large d: that holds
+# where the dot product is not scaled (Vaswani et al. 2017, section 3.2.1). Without the scale,
+# translators of Britz et al. 2017 (arXiv:1703.03906, table 5) had 21.78 BLEU with 512 units of
+# attention and 18.22 with 1,024; with additive attention 22.47 and 22.10.
 figure = curves(widths, slopes, "Width d", "Mean derivative of a weight by its score", log_x=True)
 figure.axes[0].set_ylim(0, None)
 figure.savefig(options.out / "gradient.png", dpi=150)

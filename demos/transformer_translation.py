@@ -100,11 +100,12 @@ print(f"{len(english)} English and {len(french)} French words and marks")
 # 2. cross-attention: the queries come from the decoder, keys and values are the encoder's output;
 # 3. a feed-forward network.
 #
-# Each sublayer is wrapped in a residual and a layer normalization. A residual adds input and
-# output, so each sublayer, and the embedding, has outputs in :math:`\mathbb{R}^d`. The embeddings
-# are multiplied by the root of the width d, and positional encodings are added. A final linear
-# layer and a softmax predict the next word. In the paper one matrix serves both embeddings and that
-# map (``share_embeddings=True``); here each language has a vocabulary of its own, and so its own
+# Each sublayer is wrapped in a residual and a layer normalization,
+# :math:`\mathrm{LN}(x + \mathrm{sublayer}(x))`. A residual adds input and output, so each sublayer,
+# and the embedding, has outputs in :math:`\mathbb{R}^d`. The embeddings are multiplied by the root
+# of the width d, and positional encodings are added. A final linear layer and a softmax predict the
+# next word. In the paper one matrix serves both embeddings and that map
+# (``share_embeddings=True``); here each language has a vocabulary of its own, and so its own
 # matrix.
 #
 # .. figure:: /drawings/transformer.svg
