@@ -44,6 +44,7 @@ _IN_CHINESE = (  # the comment and the docstrings of the preamble, in order
     "对数坐标轴；数量级不多时，刻度写成普通的数。",
 )
 _WORDS = re.compile(r'(?<=# )the folder[^\n]*|(?<=""")[^"]+(?="""\n)')
+CHINESE_PREAMBLE = _WORDS.sub(lambda _, words=iter(_IN_CHINESE): next(words), PREAMBLE)
 _DOWNLOAD = "`python docs/notebooks.py` 写出中文的脚本和 Jupyter 笔记本"
 _LINKS = '下载：<a href="{0}.py" download>中文脚本</a>、<a href="{0}.ipynb" download>中文笔记本</a>'
 _HEADING = re.compile(r"^(\S.*)\n(?:---+|===+)$", re.MULTILINE)
@@ -116,9 +117,7 @@ def pages() -> list[Path]:
 
 def expanded(page: Path) -> str:
     """The Markdown of a Chinese page with its code, and before it what the code needs."""
-    words = iter(_IN_CHINESE)
-    preamble = re.sub(_WORDS, lambda _: next(words), PREAMBLE)
-    folded = f":::{{dropdown}} 选项与画图函数\n```python\n{preamble}```\n:::\n\n"
+    folded = f":::{{dropdown}} 选项与画图函数\n```python\n{CHINESE_PREAMBLE}```\n:::\n\n"
     text = ""
     for kind, part in parts(page):
         if kind == "code":

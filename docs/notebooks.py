@@ -23,6 +23,10 @@ from pathlib import Path
 root = next((p for p in Path.cwd().parents if (p / "setup.cfg").is_file()), "tfattn")
 %pip install --quiet "{root}[demos]"
 """
+_OF_INSTALL = (
+    "In a clone of the repository this installs the clone.",
+    "在克隆下来的仓库里运行时，安装的就是这个仓库。",
+)
 # Pages and notebooks leave out the options of the script (`sphinx_gallery_start_ignore`).
 FIRST_CELL = f"""\
 %matplotlib inline
@@ -92,6 +96,7 @@ def chinese_notebook(page: Path) -> dict[str, Any]:
     """The notebook of a Chinese page, as JSON."""
     made = nbformat.v4.new_notebook(metadata=_METADATA)
     for code in (INSTALL, FIRST_CELL):
+        code = code.replace(cells.PREAMBLE, cells.CHINESE_PREAMBLE).replace(*_OF_INSTALL)
         made.cells.append(nbformat.v4.new_code_cell(code.strip()))
     for kind, text in cells.parts(page):
         if kind == "code":
@@ -103,7 +108,7 @@ def chinese_notebook(page: Path) -> dict[str, Any]:
 
 def chinese_script(page: Path) -> str:
     """The script of a Chinese page: its text in comments, and figures in files."""
-    text = f"{cells.PREAMBLE}\n"
+    text = f"{cells.CHINESE_PREAMBLE}\n"
     for kind, part in cells.parts(page):
         if kind == "code":
             text += f"{part}\n\n"
