@@ -44,7 +44,8 @@ _IN_CHINESE = (  # the comment and the docstrings of the preamble, in order
     "对数坐标轴；数量级不多时，刻度写成普通的数。",
 )
 _WORDS = re.compile(r'(?<=# )the folder[^\n]*|(?<=""")[^"]+(?="""\n)')
-CHINESE_PREAMBLE = _WORDS.sub(lambda _, words=iter(_IN_CHINESE): next(words), PREAMBLE)
+_WORDS_IN_CHINESE = iter(_IN_CHINESE)
+CHINESE_PREAMBLE = _WORDS.sub(lambda _: next(_WORDS_IN_CHINESE), PREAMBLE)
 _DOWNLOAD = "`python docs/notebooks.py` 写出中文的脚本和 Jupyter 笔记本"
 _LINKS = '下载：<a href="{0}.py" download>中文脚本</a>、<a href="{0}.ipynb" download>中文笔记本</a>'
 _HEADING = re.compile(r"^(\S.*)\n(?:---+|===+)$", re.MULTILINE)

@@ -82,7 +82,7 @@ def test_chinese_page_has_the_code_of_its_demo_in_its_order(sphinx_scripts):
         english = ["".join(each["source"]) for each in english if "outputs" in each]
         chinese = [each.source for each in notebooks.chinese_notebook(page).cells]
         assert english[:2] == [notebooks.INSTALL.strip(), notebooks.FIRST_CELL.strip()]
-        for ours, theirs in zip(english, chinese[:2]):
+        for ours, theirs in zip(english[:2], chinese[:2], strict=True):
             code = {re.sub(r'#.*|"""[^"]*"""', "", cell) for cell in (ours, theirs)}
             assert len(code) == 1 and not re.search("# (?:In|the) ", theirs)
         of_demo = ast.unparse(ast.parse("\n".join(english[2:])))
