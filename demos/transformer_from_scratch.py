@@ -57,9 +57,9 @@ registered = keras.saving.register_keras_serializable("from_scratch")  # for sav
 # Data
 # ----
 # Pairs of sentences from a small grammar, a tenth of them held out. Words become ids, and 0 is
-# padding: every row has the same length. The decoder reads ``target_in``, which begins with a begin
-# token, and is to predict ``target_out``, the same sentence one token later. To give it the right
-# words so far is called teacher forcing.
+# padding: every row has the same length. The decoder reads the second of the ``inputs``, which
+# begins with a begin token, and is to predict ``target_out``, the same sentence one token later. To
+# give it the right words so far is called teacher forcing.
 train, held_out = tfattn.data.split_pairs(tfattn.data.toy_translation(14_000, options.seed))
 english, french = map(tfattn.data.Vocabulary.from_sentences, zip(*train, strict=True))
 length = max(len(words.split()) for pair in train + held_out for words in pair) + 1
