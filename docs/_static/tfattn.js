@@ -10,6 +10,6 @@ addEventListener("message", ({ data, source }) => {
 // In narrow columns a name breaks after a dot or an underscore, or before a capital letter.
 addEventListener("DOMContentLoaded", () => {
   for (const name of document.querySelectorAll(":is(td, th, .bd-sidebar-secondary) code .pre")) {
-    name.innerHTML = name.innerHTML.replace(/[_.(=/](?=\w)|[a-z](?=[A-Z])/g, "$&<wbr>");
+    name.innerHTML = name.innerHTML.replace(/\b[_.(=/](?=\w)|_(?=\w)|[a-z](?=[A-Z])/g, "$&<wbr>");
   }
 });

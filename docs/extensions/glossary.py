@@ -23,13 +23,15 @@ def definitions(chinese: bool) -> str:
 
 def _in_english(row):
     code = f" {row['code']}" if row["code"] else ""
-    return f"**{row['English']}** {row['中文']}{code}\n: {row['meaning']}"
+    chinese = f" {row['中文']}" if row["中文"] not in row["English"] else ""
+    return f"**{row['English']}**{chinese}{code}\n: {row['meaning']}"
 
 
 def _in_chinese(row):
     code = f" {row['code']}" if row["code"] else ""
-    others = f"。也叫{row['别名']}" if row["别名"] else ""
-    return f"**{row['中文']}** {row['English']}{code}\n: {row['意思']}{others}"
+    others = f"。也叫{' ' * row['别名'][:1].isascii()}{row['别名']}" if row["别名"] else ""
+    english = f" {row['English']}".removeprefix(f" {row['中文']}")  # BLEU has one name in both
+    return f"**{row['中文']}**{english}{code}\n: {row['意思']}{others}"
 
 
 def _with_terms(app, docname, source):
