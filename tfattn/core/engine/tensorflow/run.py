@@ -55,8 +55,8 @@ def run(
 
 def _traced(call: BlockwiseCall) -> Any:
     """`_run` in a traced function of the call's tensors, one for each shareable kind."""
-    variables, structure = objects.flatten(call)
-    tensors = [tf.convert_to_tensor(x) for x in variables]
+    tensors, structure = objects.flatten(call)
+    tensors = [tf.convert_to_tensor(x) for x in tensors]  # variables of a bias are read here
 
     def function(*tensors: tf.Tensor) -> Any:
         return _run(objects.unflatten(structure, tensors))
@@ -163,6 +163,6 @@ def _stays_in_bfloat16(call: AttentionCall) -> bool:
 def choose(streams: tf.Tensor, dense: Callable[[], Any], streamed: Callable[[], Any]) -> Any:
     """The result of `streamed()` if the bool tensor `streams` is True, otherwise of `dense()`."""
     # XLA compiles both branches of a `tf.cond`, whose gradients get sizes unknown until run time,
-    # and only the one that runs of this. (`streamed` calls a function: TensorFlow restores a saved
-    # `tf.custom_gradient` there, but not directly in a branch.)
+    # and only the one that runs of this. `streamed` has to call a function: TensorFlow restores a
+    # saved `tf.custom_gradient` there, but not directly in a branch.
     return tf.switch_case(tf.cast(streams, tf.int32), [dense, streamed])
