@@ -8,8 +8,8 @@ A functional model of four blocks: attention, residual, layer norm. Both models 
 weights, and their predictions are compared before anything is timed. They take their steps in turns
 in this process: a ratio is the median over pairs of steps of tfattn's time over Keras's, and in
 parentheses the interval that holds the true median with 95 percent. `train` is `train_on_batch`,
-`predict` `predict_on_batch`. The first step is that of a new model, so it traces and compiles;
-building is that of the functional model, without a step.
+`predict` `predict_on_batch`. The first step is that of a new model in a process of its own, so it
+traces and compiles; building is that of the functional model, without a step.
 
 Last, texts of T tokens by greedy search of one model: by `decoding.Stepper` over a pass of all
 tokens at each step, and over the model's own cache. The texts are compared.
@@ -26,7 +26,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import keras
 import numpy as np
-from peers import Failures, print_header, print_row
+from peers import Failures, Peer, PeerHere, Work, print_header, print_row, serve
 
 import tfattn
 
@@ -128,6 +128,7 @@ def told(ratios: list[float], goal: float) -> str:
 
 
 KINDS = tfattn.MultiHeadAttention, keras.layers.MultiHeadAttention
+NAMES = "tfattn", "keras"
 
 
 def compare_steps(case: Case, pairs: int) -> None:
@@ -151,18 +152,27 @@ def compare_steps(case: Case, pairs: int) -> None:
     print_row(case.name, *cells)
 
 
+def first_step(case: Case, name: str) -> Work:
+    """The work of a peer: a step of a model that is built, and neither traced nor compiled."""
+    model, batch = compiled(case, KINDS[NAMES.index(name)]), batch_of(case)
+    return Work([lambda: model.train_on_batch(*batch)], list)
+
+
 def compare_first_steps(case: Case, pairs: int) -> None:
-    x, y = batch_of(case)
+    def first(name: str) -> float:
+        if case not in FIRST_STEPS:  # in small
+            peer = PeerHere(name, first_step(case, name))
+            peer.step(0)
+            return peer.seconds
+        with Peer(case.name, name, ("--worker", case.name)) as peer:
+            peer.step(0)
+            return peer.seconds
 
-    def first(kind):
-        keras.backend.clear_session()
-        model = compiled(case, kind)
-        start = time.perf_counter()
-        model.train_on_batch(x, y)
-        return time.perf_counter() - start
-
-    ratios = sorted(first(KINDS[0]) / first(KINDS[1]) for _ in range(pairs))
-    print_row(case.name, told(ratios, FIRST_GOAL), "")
+    ratios = []
+    for pair in range(pairs):
+        taken = {name: first(name) for name in (NAMES if pair % 2 else NAMES[::-1])}
+        ratios.append(taken["tfattn"] / taken["keras"])
+    print_row(case.name, told(sorted(ratios), FIRST_GOAL), "")
 
 
 def compare_builds(case: Case, pairs: int) -> None:
@@ -213,7 +223,11 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="every row, in tiny sizes")
     parser.add_argument("--case", default="", help="only rows with this in their name")
     parser.add_argument("--pairs", type=int, default=80, help="of steps, in each row")
+    parser.add_argument("--worker", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.worker:
+        case, name = options.worker
+        return serve(first_step(next(each for each in FIRST_STEPS if each.name == case), name))
     print_header("model", "train", "predict")
     failures = Failures()
     work = [

@@ -268,7 +268,7 @@ print("Output", tuple(local(query=x, value=x, attention_mask=tfattn.masks.window
 #
 # .. dropdown:: Answer
 #
-#    :math:`n^2 d < 3 n d^2`, so :math:`n < 3 d`: up to 1536 tokens at width 512.
+#    :math:`n^2 d < 3 n d^2`, so :math:`n < 3 d`: fewer than 1536 tokens at width 512.
 #
 # **2.** How many layers of kernel 3 until the output depends on all of 1024 tokens? How many if the
 # dilation triples with each layer?

@@ -24,11 +24,10 @@ answers do not agree, and the last one is a surprise.
 # sphinx_gallery_start_ignore
 import argparse
 import json
-
-# sphinx_gallery_end_ignore
 import time
 from pathlib import Path
 
+# sphinx_gallery_end_ignore
 import keras
 import numpy as np
 from keras import ops
@@ -50,7 +49,9 @@ options = parser.parse_args()
 options.out.mkdir(parents=True, exist_ok=True)
 # sphinx_gallery_end_ignore
 keras.utils.set_random_seed(options.seed)
+# sphinx_gallery_start_ignore
 began = time.perf_counter()
+# sphinx_gallery_end_ignore
 
 # %%
 # What is claimed

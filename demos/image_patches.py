@@ -138,8 +138,9 @@ figure
 # %%
 # Where the query looks
 # ---------------------
-# Two images of each of five digits, and the weight of each patch. The block's weights come first
-# in what :func:`tfattn.attention_weights` returns, those of the pooling last.
+# Two images of each of five digits, and the weight of each patch, in red, through which the ink
+# stays visible. The block's weights come first in what :func:`tfattn.attention_weights` returns,
+# those of the pooling last.
 *_, weights = tfattn.attention_weights(models["attention"], patches_of(test)).values()
 weights = weights[:, 0]  # (N, 16), for one query
 shown = [row for digit in (0, 2, 3, 4, 7) for row in np.flatnonzero(test_digits == digit)[:2]]

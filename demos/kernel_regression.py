@@ -274,7 +274,7 @@ class NWKernelRegression(keras.layers.Layer):
         difference = query[:, :, None] - key[:, None]  # (B, T, 1, D) - (B, 1, S, D): (B, T, S, D)
         difference = difference / keras.ops.softplus(self.raw_bandwidth)
         scores = -keras.ops.sum(difference**2, axis=-1) / 2  # (B, T, S)
-        place = keras.ops.arange(key.shape[1])  # (S,)
+        place = keras.ops.arange(keras.ops.shape(key)[1])  # (S,)
         if self.leave_one_out:
             scores = keras.ops.where(place[:, None] == place, -np.inf, scores)
         if valid_lens is not None:
@@ -329,6 +329,12 @@ assert max(difference) < 1e-5
 # - a query with no key to see gets 0, here NaN; and a NaN under a mask reaches nothing, where 0
 #   times NaN is NaN here;
 # - more points than a square of scores has room for; half precision; the weights on request.
+#
+# To take the mask that Keras hands on, give ``call`` an argument ``key_mask=None``, which Keras
+# fills, hide scores by ``keras.ops.where(key_mask[:, None], scores, -np.inf)``, and set
+# ``self.supports_masking = True`` in ``__init__``. Now write one: ``python -m exercises open
+# NadarayaWatson`` writes the task of such a layer, and ``check NadarayaWatson`` trains, saves and
+# loads yours (:doc:`exercises </exercises>`).
 
 # %%
 # With this package

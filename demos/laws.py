@@ -355,16 +355,23 @@ SEEDS = 1
 SEEDS = options.seeds
 # sphinx_gallery_end_ignore
 lengths = np.array([5, 10, 15, 20, 22, 24, 27, 30, 35, 40])
-large = keras.initializers.RandomNormal(stddev=0.5**0.5)  # as large as sinusoids
-scaled = keras.layers.Rescaling(64**0.5)  # the inputs alone, as large as beside positions
-positions = {  # (added to the inputs, inside attention)
-    "sinusoid": (tfattn.SinusoidalPositionalEncoding(input_scale=64**0.5), None),
-    "learned": (tfattn.LearnedPositionalEncoding(80, 64**0.5, initializer=large), None),
-    "rotary": (scaled, tfattn.RotaryPositions()),
-    "ALiBi": (scaled, tfattn.AlibiPositions()),
-    "T5": (scaled, tfattn.RelativePositionBias(bidirectional=False)),
-    "none": (scaled, None),
-}
+
+
+def layers_of(name):
+    # New layers for each model: (added to the inputs, inside attention).
+    root = 64**0.5  # the scale of the embeddings, in all models
+    large = keras.initializers.RandomNormal(stddev=0.5**0.5)  # as large as sinusoids
+    if name == "sinusoid":
+        return tfattn.SinusoidalPositionalEncoding(input_scale=root), None
+    if name == "learned":
+        return tfattn.LearnedPositionalEncoding(80, root, initializer=large), None
+    inside = {
+        "rotary": tfattn.RotaryPositions,
+        "ALiBi": tfattn.AlibiPositions,
+        "T5": lambda: tfattn.RelativePositionBias(bidirectional=False),
+        "none": lambda: None,
+    }
+    return keras.layers.Rescaling(root), inside[name]()
 
 
 def copies(random, length, count=64):
@@ -376,8 +383,9 @@ def copies(random, length, count=64):
     return text[:, :-1], answers
 
 
-def train(added, inside, seed):
+def train(name, seed):
     keras.utils.set_random_seed(seed)
+    added, inside = layers_of(name)
     attention = tfattn.MultiHeadAttention(2, 32, positions=inside)
     block = tfattn.TransformerDecoderBlock(hidden_dim=128, attention=attention, norm_first=True)
     model = tfattn.CausalLM(LETTERS + 2, num_layers=2, width=64, block=block, positions=added)
@@ -385,14 +393,15 @@ def train(added, inside, seed):
     model.compile(keras.optimizers.Adam(rate), tfattn.MaskedCrossentropy())
     random = np.random.default_rng(seed)
     batches = (copies(random, random.integers(5, TRAINED + 1)) for _ in range(STEPS))
-    model.fit(batches, shuffle=False, verbose=0)
+    model.fit(batches, steps_per_epoch=STEPS, shuffle=False, verbose=0)
     return model
 
 
-accuracies = {name: [] for name in positions}  # of each seed, (10,)
-for name, (added, inside) in positions.items():
+names = ["sinusoid", "learned", "rotary", "ALiBi", "T5", "none"]
+accuracies = {name: [] for name in names}  # of each seed, (10,)
+for name in names:
     for seed in range(options.seed, options.seed + SEEDS):
-        model = train(added, inside, seed)
+        model = train(name, seed)
         right = []
         for length in lengths:
             texts, answers = copies(np.random.default_rng(length), length)

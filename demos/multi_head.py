@@ -263,7 +263,7 @@ class MultiHeadAttention(keras.layers.Layer):
         keys = keras.ops.einsum("bsd,dhp->bhsp", value, self.w_key)
         values = keras.ops.einsum("bsd,dhp->bhsp", value, self.w_value)
         scores = keras.ops.einsum("bhtp,bhsp->bhts", queries, keys) / self.key_dim**0.5
-        place = keras.ops.arange(value.shape[1])  # (S,)
+        place = keras.ops.arange(keras.ops.shape(value)[1])  # (S,)
         if valid_lens is not None:
             lengths = keras.ops.cast(valid_lens, "int32")[:, None, None, None]  # (B, 1, 1, 1)
             scores = keras.ops.where(place < lengths, scores, -np.inf)
@@ -327,6 +327,12 @@ assert max(own_difference) < 1e-5
 #   times NaN is NaN here;
 # - long sequences in blocks, without all T × S scores; weights of Keras's layer, LoRA and
 #   quantization.
+#
+# To take the mask that Keras hands on, give ``call`` an argument ``value_mask=None``, which Keras
+# fills, hide scores by ``keras.ops.where(value_mask[:, None, None], scores, -np.inf)``, and set
+# ``self.supports_masking = True`` in ``__init__``. Now write one: ``python -m exercises open
+# MultiHeadAttention`` writes the task of such a layer, with keys of their own, and ``check
+# MultiHeadAttention`` trains, saves and loads yours (:doc:`exercises </exercises>`).
 
 # %%
 # With this package

@@ -290,7 +290,8 @@ class SinusoidalPositions(keras.layers.Layer):
         self.table = waves.reshape(self.max_length, -1)[:, :width]  # an odd D ends with a sine
 
     def call(self, inputs):
-        rows = self.table[: keras.ops.shape(inputs)[1]]  # (T, D)
+        table = keras.ops.convert_to_tensor(self.table)  # (max_length, D)
+        rows = table[: keras.ops.shape(inputs)[1]]  # (T, D)
         return inputs * self.input_scale + keras.ops.cast(rows, inputs.dtype)
 
     def get_config(self):
@@ -370,6 +371,9 @@ assert padding_weight == 0
 # - ``start_index`` for decoding token by token, where the first one is not at position 0, and
 #   ``positions`` for several texts in one row;
 # - a text longer than a learned table is refused with a message that says so.
+#
+# Now write one: ``python -m exercises open PositionalEncoding`` writes the task of such a layer,
+# and ``check PositionalEncoding`` trains, saves and loads yours (:doc:`exercises </exercises>`).
 
 # %%
 # With this package

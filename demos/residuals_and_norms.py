@@ -356,6 +356,9 @@ for order, norm_first in (("post-norm", False), ("pre-norm", True)):
 # - on TensorFlow it has an explicit gradient, with fewer passes over the tokens;
 # - in half precision, means and variances are in float32;
 # - it checks shapes and arguments, with errors that name them.
+#
+# Now write one: ``python -m exercises open AddNorm`` writes the task of such a layer, and ``check
+# AddNorm`` trains, saves and loads yours (:doc:`exercises </exercises>`).
 
 # %%
 # With this package

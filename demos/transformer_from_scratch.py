@@ -3,8 +3,8 @@ The whole Transformer, top to bottom
 ====================================
 
 Encoder, decoder, masks, loss, training and translation in about 150 lines of plain Keras, to read
-from top to bottom. No layer of this package is in the model. At the end the package's Transformer
-gets the same weights and gives the same numbers, and both are trained in the same way.
+from top to bottom. No layer of this package is in the model. The package's Transformer gets the
+same weights and gives the same numbers, and then both are trained in the same way.
 """
 
 # %%
@@ -122,8 +122,9 @@ print(ops.convert_to_numpy(causal_mask(4)).astype(int))
 # --------------------
 # Queries come from one sequence :math:`(B, T, D)`, keys and values from another or the same one,
 # :math:`(B, S, D)`. Each is mapped and split into H heads of p = D / H features. The scores are
-# divided by the root of p; where the mask is False, −10⁹ makes the weight 0. The heads' outputs are
-# joined to :math:`(B, T, D)` and mapped once more.
+# divided by the root of p; where the mask is False, −10⁹ makes the weight 0, since each query sees
+# a key here (:doc:`scoring_functions` has the others). The heads' outputs are joined to
+# :math:`(B, T, D)` and mapped once more.
 
 
 @registered
@@ -298,7 +299,7 @@ class Transformer(keras.Model):
 # The loss without padding
 # ------------------------
 # A cross-entropy at each position, :math:`(B, T)`, and its mean over real words only. The learning
-# rate rises for 200 steps and falls to 0 at the last one.
+# rate rises for 200 steps, and then falls along a cosine, to 0 at the last one.
 
 
 @registered

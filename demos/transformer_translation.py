@@ -414,6 +414,13 @@ for name, small in one_block.items():
 # - a decoder without an encoder, as in language models, and a step that generates word by word with
 #   cached keys and values;
 # - half precision, and checks of shapes and arguments with errors that name them.
+#
+# A score of :math:`-10^9` is no mask where a query sees no key (:doc:`scoring_functions`). Here
+# each sees one, and other scores are far above.
+#
+# Now write them: ``python -m exercises open EncoderBlock``, and ``DecoderBlock``, write the tasks
+# of such layers, and ``check`` with the same name trains, saves and loads yours
+# (:doc:`exercises </exercises>`).
 
 # %%
 # With this package

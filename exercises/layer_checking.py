@@ -214,12 +214,14 @@ def _unseen(layer: Any) -> Fault | None:
     import keras
 
     for attribute, value in vars(layer).items():
-        is_variable = type(value).__module__.startswith("tensorflow") and hasattr(value, "assign")
-        is_array = isinstance(value, np.ndarray) or keras.ops.is_tensor(value)
-        is_seen = isinstance(value, keras.Variable) or attribute.startswith("_")
-        if (is_variable or is_array) and not is_seen:
-            kind = "tf.Variable" if is_variable else type(value).__name__
-            return Fault("unseen", {"attribute": attribute, "given": kind})
+        is_private = attribute.startswith("_")  # Keras has arrays there
+        for each in keras.tree.flatten(value):
+            is_variable = type(each).__module__.startswith("tensorflow") and hasattr(each, "assign")
+            is_array = isinstance(each, np.ndarray) or keras.ops.is_tensor(each)
+            is_unseen = is_variable or is_array and not is_private
+            if is_unseen and not isinstance(each, keras.Variable):
+                kind = "tf.Variable" if is_variable else type(each).__name__
+                return Fault("unseen", {"attribute": attribute, "given": kind})
     return None
 
 

@@ -94,7 +94,7 @@ def _points(rng: np.random.Generator) -> Cases:
 
 
 @_layer(
-    tutorial="learned_bandwidth",
+    tutorial="kernel_regression",
     draw=_points,
     make=NadarayaWatson,
     mistakes=("not_halved", "not_squared", "multiplied", "raw", *_OF_ATTENTION),

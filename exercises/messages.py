@@ -250,7 +250,7 @@ MESSAGES = {
     "no_gamma": Text("gamma and beta are not applied", "没有用上 gamma 和 beta"),
     "no_activation": Text(
         "the feed-forward network has no activation between its two maps",
-        "前馈网络的两个线性映射之间没有激活函数",
+        "前馈网络的两个线性变换之间没有激活函数",
     ),
     "look_ahead": Text(
         "a position sees those after it: the self-attention needs a causal mask",

@@ -418,6 +418,11 @@ First
 .. figure:: three.png
 
    Caption three
+
+|four|
+
+.. |four| image:: four.png
+   :alt: Alone
 """
 
 
@@ -426,12 +431,12 @@ First
     [
         ("tutorials/multi_head", ["Figure {}.1 Caption one", "Figure {}.3 Caption three"]),
         ("zh/tutorials/multi_head", ["图 {}.1 Caption one", "图 {}.3 Caption three"]),
-        ("multi_head", ["Caption one", "Caption three"]),
+        ("multi_head", ["Figure 1 Caption one", "Figure 3 Caption three", "Figure 4 Alone"]),
+        ("zh/multi_head", ["图 1 Caption one", "图 3 Caption three", "图 4 Alone"]),
+        ("index", ["Caption one", "Caption three"]),
     ],
 )
-def test_figures_of_tutorials_have_numbers_and_those_without_captions_are_named(
-    monkeypatch, page, numbered
-):
+def test_figures_have_numbers_and_those_without_captions_are_named(monkeypatch, page, numbered):
     pytest.importorskip("sphinx_gallery", reason="pages need the extra `docs`")
     monkeypatch.syspath_prepend(str(DOCS))
     figures = _script("extensions/figures")
@@ -445,8 +450,8 @@ def test_figures_of_tutorials_have_numbers_and_those_without_captions_are_named(
     place = ORDER.index("multi_head") + 1
     captions = [caption.astext() for caption in document.findall(figures.nodes.caption)]
     assert captions == [words.format(place) for words in numbered]
-    is_tutorial = "/" in page
-    assert [words[-1] for words in warned] == ["two.png"] * is_tutorial
+    is_tutorial = "tutorials/" in page
+    assert [words[-1] for words in warned] == ["two.png"] * (page != "index")
     boxes = [*document.findall(figures.nodes.container)]
     assert [box.astext() for box in boxes[:1]] == (
         ["Before you begin\n\nYou know this."] * is_tutorial

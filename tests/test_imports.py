@@ -47,17 +47,17 @@ TOP_LEVEL = 4  # knows the sides too
 # Lines of Python, at most. What needs more takes from another row.
 BUDGET = {
     "top": 630,  # with the modules of level 0
-    "core": 5728,
-    "layers": 4631,
+    "core": 5732,
+    "layers": 4632,
     "models": 1015,
-    "kernel_regression": 2100,
-    "decoding": 2897,
+    "kernel_regression": 2096,
+    "decoding": 2893,
     "training": 1207,
     "data": 2075,
-    "plot": 1070,
-    "interpret": 876,
+    "plot": 1069,
+    "interpret": 895,
     "convert": 1965,
-    "translator": 1703,
+    "translator": 1694,
     "examples": 97,
 }
 

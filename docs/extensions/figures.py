@@ -1,9 +1,10 @@
-"""Figures of tutorials have numbers and captions; pictures appear in the size they were drawn in.
+"""Figures have numbers and captions; pictures appear in the size they were drawn in.
 
 A figure appears as wide as the column at most, with a link to its file. On the fifth tutorial, in
-either language, the second one is Figure 5.2. One without a caption is a warning, and so fails a
-strict build; an image that is no figure has no number. What a reader is to know before the text
-stands in one box at its top.
+either language, the second one is Figure 5.2; on a guide it is Figure 2. One without a caption is a
+warning, and so fails a strict build. On a guide an image that is a paragraph becomes a figure, with
+its alternative text as the caption. Home pages have no numbers. What a reader is to know before the
+text of a tutorial stands in one box at its top.
 """
 
 from pathlib import Path
@@ -23,14 +24,17 @@ _PROSE = (nodes.paragraph, nodes.bullet_list)
 
 
 class NumberFigures(SphinxTransform):
-    """Puts a number before the caption of each figure of a tutorial."""
+    """Puts a number before the caption of each figure."""
 
     default_priority = 700
 
     def apply(self):
+        if self.env.docname in ("index", "zh/index"):
+            return
         place = gallery.number(self.env.docname)
         if not place:
-            return
+            _make_figures(self.document)
+        prefix = f"{place}." if place else ""
         word = "图" if self.env.docname.startswith("zh/") else "Figure"
         figures = [next(filter(_is_figure, _parents(x)), None) for x in _pictures(self.document)]
         for number, figure in enumerate(filter(None, figures), start=1):
@@ -38,13 +42,22 @@ class NumberFigures(SphinxTransform):
             if caption is None:
                 logger.warning("a figure without a caption: %s", image["uri"], location=image)
                 continue
-            label = nodes.inline("", f"{word} {place}.{number}", classes=["caption-number"])
+            label = nodes.inline("", f"{word} {prefix}{number}", classes=["caption-number"])
             caption[:0] = [label, nodes.Text(" ")]
 
 
 def _pictures(document):
     """The images of a page, but for small ones that link to other tutorials."""
     return [image for image in document.findall(nodes.image) if "/thumb/" not in image["uri"]]
+
+
+def _make_figures(document):
+    """Makes figures of the images that are paragraphs of a section."""
+    for image in [*document.findall(nodes.image)]:
+        paragraph = image.parent
+        alone = isinstance(paragraph, nodes.paragraph) and len(paragraph) == 1
+        if alone and isinstance(paragraph.parent, nodes.section):
+            paragraph.replace_self(nodes.figure("", image, nodes.caption("", image["alt"])))
 
 
 def _is_figure(node):

@@ -27,6 +27,7 @@ from tests.helpers.processes import printed
 from tfattn import MultiHeadAttention, attend, masks
 from tfattn.core import scores as score_functions
 from tfattn.core.engine import devices, dispatch, sizes
+from tfattn.core.engine.tensorflow import block_scores
 from tfattn.core.engine.tensorflow import run as streamed
 
 pytestmark = pytest.mark.tensorflow
@@ -47,6 +48,30 @@ def as_they_are(tensors):
 
 def drawn(mask, seed):
     return [tf.constant(x) for x in MASKS[mask].arrays(np.random.default_rng(seed))]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("device, widths", [("cpu", {D, D + 1}), ("gpu", {D})])
+def test_largest_score_is_a_column_of_the_product_on_cpus_alone(monkeypatch, device, widths):
+    # By default TensorFlow's products on GPUs round their operands to 11 bits.
+    monkeypatch.setattr(devices, "kind", lambda tensor: device)
+    seen, scores = set(), block_scores.Product.scores
+
+    def record(self, tiling, query, key):
+        seen.add(key.shape[-1])
+        return scores(self, tiling, query, key)
+
+    monkeypatch.setattr(block_scores.Product, "scores", record)
+    draw = np.random.default_rng(3).normal
+    operands = [tf.constant(draw(size=(B, H, n, D)), tf.float32) for n in (T, S, S)]
+
+    def output(query, key, value, path="streamed"):
+        return attend(query, value, key=key, mask=masks.causal(), path=path)
+
+    _, here = tensors.both_ways(output, operands)
+    _, there = tensors.both_ways(lambda *x: output(*x, path="dense"), operands)
+    assert_close(here, there)
+    assert seen == widths
 
 
 @pytest.mark.slow

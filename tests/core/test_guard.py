@@ -108,6 +108,16 @@ def test_attention_of_unknown_widths_takes_values_wider_than_keys():
     np.testing.assert_allclose(found, call(key, value, key), atol=1e-6)
 
 
+@pytest.mark.tensorflow
+def test_mask_of_unknown_width_that_is_one_key_wide_holds_for_all_keys():
+    x, mask = tokens(None, S, 4, 3), np.arange(S)[:, None] % 2 == np.zeros((B, 1, 1))
+    shapes = [tf.TensorSpec(x.shape), tf.TensorSpec((B, None, None), tf.bool)]
+    found = tf.function(lambda x, mask: attend(x, x, mask=mask), input_signature=shapes)
+    np.testing.assert_allclose(found(x, mask), attend(x, x, mask=mask), atol=1e-6)
+    every = np.repeat(mask, S, axis=-1)
+    np.testing.assert_allclose(found(x, every), attend(x, x, mask=every), atol=1e-6)
+
+
 def test_guard_token_broken_in_one_head_makes_its_queries_alone_nan():
     key, value = tokens(G, S, D, 3), tokens(G, S, V, 4)
     key[0, 1, 2] = np.nan

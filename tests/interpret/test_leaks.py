@@ -270,6 +270,25 @@ def with_lengths():
     return keras.Model([x, lengths], y)
 
 
+def with_second_text():
+    """A mean over the real tokens of one text, added to the states of a text that sees itself."""
+    x, y = keras.Input((None, D)), keras.Input((None, D))
+    lengths = keras.Input((), dtype="int32")
+    pooled = tfattn.MultiHeadAttention(2, 4)(query=y, value=x, valid_lens=lengths)
+    outputs = L.Add()([pooled, tfattn.MultiHeadAttention(2, 4)(query=y, value=y)])
+    return keras.Model([x, lengths, y], L.GlobalAveragePooling1D()(outputs))
+
+
+class NamedEmbedding(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.embedding = L.Embedding(V, D, mask_zero=True)
+        self.gru = L.GRU(4, return_sequences=True)
+
+    def call(self, ids):
+        return self.gru(self.embedding(inputs=ids))
+
+
 def keras_hub():
     return pytest.importorskip("keras_hub", reason="about models of KerasHub, extra `bench`")
 
@@ -386,6 +405,24 @@ RIGHT = {
         PADDED,
         {**IS_PADDED, "training": True},
     ),
+    # Without dropout it shares a hidden query's weight among all keys, however many there are.
+    "Keras's attention where no row is full": (
+        lambda: language_model(lambda x: mha()(x, x)),
+        *(np.where(np.arange(T) < T - 1, PADDED, 0), ENCODER),
+    ),
+    "rows that mix, one of them full": (
+        lambda: language_model(Mean(masked=True), L.Lambda(lambda x: x - ops.mean(x, 0))),
+        *(PADDED, {**ENCODER, "rows": False}),
+    ),
+    "lengths that only the test has": (
+        lambda: tfattn.TransformerEncoder(V, **SIZES),
+        *(PADDED, {"causal": False, "padding": LENGTHS}),
+    ),
+    "a second text as long, without padding": (
+        with_second_text,
+        *([X, LENGTHS, X[::-1].copy()], {"causal": False, "padding": {0: LENGTHS}}),
+    ),
+    "an Embedding called by name": (NamedEmbedding, PADDED, IS_PADDED),
     "Keras's grouped attention": (lambda: of_floats(Block(L.GroupQueryAttention(4, 2, 1))), X, {}),
     "Keras's additive attention": (
         lambda: of_floats(lambda x: L.AdditiveAttention()([x, x], use_causal_mask=True)),
@@ -481,6 +518,14 @@ def test_padding_of_one_length_is_tested_by_its_embedding():
         assert_no_leaks(right, PADDED, padding=0)
 
 
+def test_padding_that_reaches_no_embedding_is_said_to_be_not_tested():
+    ids = keras.Input((None,), dtype="int32")
+    x = L.Embedding(V + 1, D)(ids + 1)
+    model = keras.Model(ids, L.Dense(V)(x))
+    with pytest.warns(UserWarning, match="under the padding of input 0, which no Embedding"):
+        assert_no_leaks(model, PADDED, padding=0)
+
+
 def test_padding_of_inputs_with_lengths_of_their_own():
     """The source's padding leaks, the target's does not."""
     x, y = keras.Input((None, D)), keras.Input((None, D))
@@ -565,9 +610,41 @@ class Unseeded(L.Layer):
             lambda: find_leaks(of_floats(L.GlobalAveragePooling1D()), X),
             "`causal` must be False: no output has 7 positions",
         ),
-        (lambda: find_leaks(of_floats(), X, padding=0.0), "`padding` must be .* which hides some"),
-        (lambda: find_leaks(of_floats(), X, padding={1: 0.0}), "`padding` must be .* hides some"),
-        (lambda: find_leaks(lambda x: x * np.nan, X), "`model` must return the same numbers again"),
+        (lambda: find_leaks(of_floats(), X, padding=0.0), "`padding` must hide a part of input 0"),
+        (
+            lambda: find_leaks(of_floats(), X, padding={1: 0.0}),
+            "`padding` must hide a part of input 1",
+        ),
+        (
+            lambda: find_leaks(tfattn.Transformer(V, **SIZES), (IDS, PADDED), causal=1, padding=0),
+            "`padding` must hide a part of input 0",
+        ),
+        (
+            lambda: find_leaks(
+                lambda x: x["ids"], {"ids": PADDED, "kinds": 0 * IDS}, causal=False, padding=0
+            ),
+            "`padding` must hide a part of input 'kinds'",
+        ),
+        (
+            lambda: find_leaks(of_floats(), X, padding=MASK[:, :3]),
+            r"`padding` must have shape \(3,\) or \(3, 7\). Received: padding=\(3, 3\)",
+        ),
+        (lambda: find_leaks(of_floats(), []), r"`inputs` must be an array or some. .*=\[\]"),
+        (
+            lambda: find_leaks(of_floats(), X, causal=False, rows=False),
+            "`causal` must be True or an input, without `padding` and `rows`",
+        ),
+        (
+            lambda: find_leaks(language_model(L.Dense(D)), 0 * IDS + 1),
+            r"`inputs\[0\]` must hold different numbers",
+        ),
+        (
+            lambda: find_leaks(
+                tfattn.Transformer(V, **SIZES), (IDS[:, :S], np.ones_like(IDS)), causal=1
+            ),
+            r"`inputs\[1\]` must hold different numbers",
+        ),
+        (lambda: find_leaks(lambda x: x * np.nan, X), "`model` must return no NaN. .*=<function"),
         (
             lambda: find_leaks(of_floats(L.Dense(D), Unseeded(name="noise")), X),
             "`model` must return the same numbers again, from a seed .'noise'.",

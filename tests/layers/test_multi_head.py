@@ -197,4 +197,14 @@ def test_functional_model_is_built_without_a_trace_of_the_engine(monkeypatch):
     tfattn.MultiHeadAttention(2, 4, positions=tfattn.RotaryPositions(), name="rotary")(x, x)
     tfattn.MultiHeadAttention(2, 3, score=tfattn.AdditiveScore(3), name="additive")(x, x)
     tfattn.MultiHeadAttention(2, 3, name="weights")(x, x, return_attention_scores=True)
-    assert {*traced} == {"rotary", "additive", "weights"}
+    type("Own", (tfattn.MultiHeadAttention,), {})(2, 3, name="own")(x, x)
+    assert {*traced} == {"rotary", "additive", "weights", "own"}
+
+
+def test_functional_model_has_the_dtype_of_the_output_projection():
+    policies = {"mha/attention_output": keras.dtype_policies.DTypePolicy("float32")}
+    policy = keras.dtype_policies.DTypePolicyMap("mixed_bfloat16", policies)
+    layer, x = tfattn.MultiHeadAttention(2, 3, name="mha", dtype=policy), keras.Input((None, 11))
+    tokens = draw(B, T, 11)
+    assert keras.backend.standardize_dtype(layer(tokens, tokens).dtype) == layer(x, x).dtype
+    assert layer(x, x).dtype == "float32"

@@ -125,8 +125,7 @@ class BeamSearch(RankedSearch):
             hypothesis.
     Example: 4 or 5 follows the begin token 2; the end token 3 always follows 5.
         >>> table = np.full((6, 6), -np.inf, "float32")
-        >>> table[2, 4], table[2, 5], table[5, 3] = np.log([0.6, 0.4, 1.0])
-        >>> table[4, 3], table[4, 4] = np.log([0.5, 0.5])
+        >>> table[[2, 2, 5, 4, 4], [4, 5, 3, 3, 4]] = np.log([0.6, 0.4, 1.0, 0.5, 0.5])
         >>> def step(tokens, position, state):
         ...     last = keras.ops.take(tokens, position, axis=1)
         ...     return keras.ops.take(table, last, axis=0), state

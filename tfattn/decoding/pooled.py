@@ -38,17 +38,14 @@ class PooledBeamSearch(RankedSearch):
     Raises:
         ValueError: an argument is out of its range; when called: the rules leave a sentence no
             hypothesis; `return_state` is True.
-    Example: 4 or 5 follows the begin token 2; the end token 3 always follows 5.
-        >>> table = np.full((6, 6), -np.inf, "float32")
-        >>> table[2, 4], table[2, 5], table[5, 3] = np.log([0.6, 0.4, 1.0])
-        >>> table[4, 3], table[4, 4] = np.log([0.5, 0.5])
+    Example: whatever the token before it, token 3, the end, follows at 0.6, and 4 at 0.4.
+        >>> odds = np.log(np.array([[1e-9, 1e-9, 1e-9, 0.6, 0.4]], "float32"))
         >>> def step(tokens, position, state):
-        ...     last = keras.ops.take(tokens, position, axis=1)
-        ...     return keras.ops.take(table, last, axis=0), state
+        ...     return keras.ops.repeat(odds, tokens.shape[0], axis=0), state
         >>> search = tfattn.decoding.PooledBeamSearch(num_beams=2, length_penalty=0.0)
         >>> found = search(step, (), batch_size=1, max_length=4)
         >>> print(np.asarray(found.tokens))
-        [[[5 3 0 0]
+        [[[3 0 0 0]
           [4 3 0 0]]]
 
     Source: `transformers` 5, generation with `num_beams`; its stopping is discussed in

@@ -54,9 +54,9 @@ def find_leaks(
 ) -> list[Leak]:
     """Changes what must not matter to a model; finds outputs that change, and the first layer.
 
-    Changed are later positions, what stands under padding and how much there is of it, and other
-    rows, to other numbers of the input and to large ones. The model runs eagerly, some 2 · (T + B)
-    times, and is left as it was. Warnings say what is not tested. Not thread-safe.
+    Changed are later positions, padding (what stands there and, in evaluation, how much is at the
+    end) and other rows, to other numbers of the input and to large ones. The model runs eagerly,
+    some 2 · (T + B) times, and is left as it was. Warnings say what is left out. Not thread-safe.
 
     Args:
         model: a Keras model or layer, called with `training`, or a function, such as a loss.
@@ -80,13 +80,17 @@ def find_leaks(
         >>> [(leak.kind, leak.layer) for leak in tfattn.interpret.find_leaks(model, ids)]
         [('future', 'attention')]
     """
-    test = _Test(model, inputs, padding)
+    test = _Test(model, inputs, padding, _checks.boolean(_WHO, "rows", rows))
     trials = [] if causal is False else [test.positions(causal)]
     trials += [*map(test.padding, test.padded)]
-    trials += [test.rows()] if _checks.boolean(_WHO, "rows", rows) else []
+    trials += [test.rows()] if rows else []
+    if not trials:
+        _checks.fail(_WHO, "causal", "be True or an input, without `padding` and `rows`", causal)
     with contextlib.ExitStack() as stack:
         test.start(stack, _checks.boolean(_WHO, "training", training), tolerance)
         leaks = [leak for each in trials if (leak := test.first_leak(each))]
+        if not test.has_moved:  # changes of padding alone move nothing
+            test.first_leak(test.changes("", "", {}, test.real))
     if not test.has_moved:
         _checks.fail(_WHO, "model", "depend on its inputs", model)
     return leaks
@@ -122,10 +126,10 @@ class _Trial(NamedTuple):
 class _Test:
     """A model, its inputs, and the trials that it has to pass."""
 
-    def __init__(self, model: Any, inputs: Any, padding: Any):
+    def __init__(self, model: Any, inputs: Any, padding: Any, rows: bool):
         if not callable(model):
             _checks.fail(_WHO, "model", "be a Keras model, a layer or a function", model)
-        self.model, self.inputs, self.arrays = model, inputs, _named(inputs)
+        self.model, self.inputs, self.arrays, self.mixes = model, inputs, _named(inputs), not rows
         self.random, self.size = np.random.default_rng(0), len(next(iter(self.arrays.values())))
         values = padding.values() if isinstance(padding, Mapping) else [padding]
         names = [n for n, x in self.arrays.items() if x.ndim > 1 and x.dtype != bool]
@@ -134,12 +138,12 @@ class _Test:
         each = padding if isinstance(padding, Mapping) else dict.fromkeys(ids or names, padding)
         self.padded = {n: x for n, x in each.items() if x is not None}
         self.real = {n: _real(self.arrays[n], self.padded.get(n)) for n in names}  # (B, T)
-        if any(self.real.get(n, np.True_).all() for n in self.padded):
-            expected = "be a value, lengths (B,) or a mask (B, T), which hides some of the inputs"
-            _checks.fail(_WHO, "padding", expected, padding)
+        for n in self.padded:
+            if self.real.get(n, np.True_).all() or not self.real[n].any():
+                _checks.fail(_WHO, "padding", f"hide a part of input {n!r}, or be a dict", padding)
         self.layers: list[Any] = []
         self.states: list[tuple[Any, np.ndarray]] = []  # which a run changes
-        self.has_moved, self.training = False, False
+        self.has_moved, self.training, self.by_input = False, False, isinstance(padding, Mapping)
         self.reseed: Callable[[], Any] = lambda: None
 
     def start(self, stack: contextlib.ExitStack, training: bool, tolerance: float | None) -> None:
@@ -162,7 +166,7 @@ class _Test:
         if keras.backend.backend() == "torch":  # dropout without a seed uses its own generator
             import torch
 
-            stack.callback(torch.set_rng_state, torch.get_rng_state())
+            stack.enter_context(torch.random.fork_rng())
             self.reseed = functools.partial(torch.manual_seed, 0)
         is_half = {getattr(x, "compute_dtype", "") for x in self.layers} & {"float16", "bfloat16"}
         self.large, default = (30.0, 1e-2) if is_half else (1000.0, 1e-5)  # finite in float16
@@ -171,9 +175,9 @@ class _Test:
         self.base = self.outputs(self.arrays)
         self.states = [(v, x) for v, x in self.states if (ops.convert_to_numpy(v) != x).any()]
         again = self.first_leak([_Trial("", "", {0: np.ones((self.size, 1), bool)}, self.arrays)])
-        if again or any(np.isnan(x).any() for x in self.base):
-            expected = f"return the same numbers again, from a seed ({again and again.layer!r})"
-            _checks.fail(_WHO, "model", expected, self.model)
+        again = again and f"return the same numbers again, from a seed ({again.layer!r})"
+        if expected := again or any(np.isnan(x).any() for x in self.base) and "return no NaN":
+            _checks.fail(_WHO, "model", expected, getattr(self.model, "func", self.model))
 
     def structured(self, arrays: Arrays) -> Any:
         tensors = {name: ops.convert_to_tensor(x) for name, x in arrays.items()}
@@ -200,6 +204,8 @@ class _Test:
                     new = self.random.choice([-1, 1], x.shape) * self.large * np.abs(seen).max()
                 mask = mask.reshape(*mask.shape, *[1] * (x.ndim - 2))
                 arrays[name] = np.where(mask, new, x).astype(x.dtype)
+                if large and len(places) == 1 and mask.any() and np.array_equal(arrays[name], x):
+                    _checks.fail(_WHO, f"inputs[{name!r}]", "hold different numbers", x)
             yield _Trial(kind, source, kept, arrays)
 
     def kept(self, rows: Any = True) -> dict[int, np.ndarray]:
@@ -233,19 +239,26 @@ class _Test:
     def padding(self, name: Any) -> Iterator[_Trial]:
         """Changes of what stands under padding, which nothing real may follow; then less of it."""
         source, kept = f"what stands under the padding of input {name!r}", self.kept()
-        if np.ndim(self.padded[name]):
+        told, is_ids = self.padded[name], self.arrays[name].dtype.kind in "iu"
+        is_input = any(np.array_equal(told, x) for x in self.arrays.values())
+        if np.ndim(told) and (is_input or not is_ids):  # else ids of padding say what is hidden
             yield from self.changes("padding", source, kept, {name: ~self.real[name]})
         else:
+            self.is_embedded = not self.layers
             yield _Trial("padding", source, kept, self.arrays, self.embedded(name))
+            if not self.is_embedded:
+                message = f"{_WHO}: not tested: {source}, which no Embedding or Masking gets"
+                warnings.warn(message, stacklevel=4)
         yield from self.shorter(name)
 
     def embedded(self, name: Any) -> list[Wrapper]:
         """Layers that embed this input, with large numbers for its padding."""
         padded = ops.convert_to_tensor(~self.real[name][..., None])
 
-        def embed(call: Callable[..., Any], ids: Any, *args: Any, **kwargs: Any) -> Any:
-            x = call(ids, *args, **kwargs)
+        def embed(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+            x, (ids, *_) = call(*args, **kwargs), (*args, *kwargs.values())
             is_input = np.array_equal(np.asarray(as_array(ids)), self.arrays[name])
+            self.is_embedded |= is_input
             return ops.where(padded, self.large * ops.max(ops.abs(x)), x) if is_input else x
 
         kinds = (keras.layers.Embedding, keras.layers.Masking)
@@ -255,12 +268,14 @@ class _Test:
         """The inputs beside those with less padding."""
         real, counts = self.real[name], self.real[name].sum(1)
         length = counts.max() if counts.max() < real.shape[1] else counts[counts > 0].min()
+        if counts.max() > length and self.mixes:
+            return  # a row would lose tokens that others may see
         is_at_the_end = np.array_equal(real, np.arange(real.shape[1]) < counts[:, None])
         if self.training or self.states or not is_at_the_end:
             return  # other lengths have other dropout; padding at the start moves positions
         arrays = dict(self.arrays)
         for other, x in arrays.items():
-            own = self.real[other] if other in self.padded else real
+            own = self.real.get(other, real) if self.by_input or other in self.padded else real
             if x.shape[1:2] == real.shape[1:] and np.array_equal(own, real):
                 arrays[other] = x[:, :length]
             elif np.array_equal(x, counts):
@@ -271,7 +286,7 @@ class _Test:
             warnings.warn(f"{_WHO}: not tested with less padding: {str(error)[:200]}", stacklevel=5)
             return
         kept = self.kept((counts <= length) & (counts > 0))
-        kept[length] = kept.get(length, kept[0]) & np.ones((1, length), bool)
+        kept[length] = kept.get(length, kept[0]) & real[:, :length]
         source = f"the amount of padding of input {name!r}"
         yield _Trial("padding", source, kept, self.arrays, base=arrays)
 
@@ -310,6 +325,8 @@ def _named(inputs: Any) -> Arrays:
     """The inputs by name or number."""
     many = isinstance(inputs, Mapping | list | tuple)
     items = dict(inputs if isinstance(inputs, Mapping) else enumerate(inputs if many else [inputs]))
+    if not items:
+        _checks.fail(_WHO, "inputs", "be an array or some", inputs)
     for name, x in items.items():
         argument = f"inputs[{name!r}]"
         _checks.array(_WHO, argument, x, "(B, ...)", booleans=True)
@@ -321,6 +338,8 @@ def _named(inputs: Any) -> Arrays:
 def _real(x: np.ndarray, padding: Any) -> np.ndarray:
     """Where an input is real, `(B, T)`."""
     told, steps = np.asarray(padding), np.arange(x.shape[1])
+    if told.shape not in ((), x.shape[:1], x.shape[:2]):
+        _checks.fail(_WHO, "padding", f"have shape {x.shape[:1]} or {x.shape[:2]}", told.shape)
     if padding is None or told.ndim == 0:
         return (x != padding).reshape(*x.shape[:2], -1).any(-1)
     return np.broadcast_to(told != 0 if told.ndim > 1 else steps < told[:, None], x.shape[:2])

@@ -34,29 +34,22 @@ class Preset(NamedTuple):
 
 # The settings of training that both models share.
 _TOY = Preset({}, subwords=0, tokens=768, epochs=5, peak=0.0018, warmup=400, ema_window=100)
+_TINY = Preset(
+    {}, subwords=9900, tokens=4096, epochs=95, peak=0.005, warmup=2000, ema_window=500, cooldown=15
+)
 _BASE = Preset(
     {}, subwords=32_000, tokens=4096, epochs=20, peak=0.0007, warmup=4000, ema_window=500
 )
 # For --init, with the sizes of that model: a small rate keeps what it has learned.
 _FINETUNE = _TOY._replace(tokens=2048, epochs=3, peak=0.0001, warmup=100, cooldown=1)
+_SMALL = {"width": 128, "num_heads": 4, "hidden_dim": 256}
 
 PRESETS = {
     "transformer": {
-        "toy": _TOY._replace(
-            sizes={"num_layers": 2, "width": 128, "num_heads": 4, "hidden_dim": 256, "dropout": 0.1}
-        ),
-        # Wu et al. 2021 ("Good for Misconceived Reasons"): 41.02 BLEU on the test set of 2016 of
-        # Multi30k, English to German.
-        "tiny": Preset(
-            {"num_layers": 4, "width": 128, "num_heads": 4, "hidden_dim": 256, "dropout": 0.3},
-            subwords=9900,
-            tokens=4096,
-            epochs=95,
-            peak=0.005,
-            warmup=2000,
-            ema_window=500,
-            cooldown=15,
-            bpe_dropout=(50, 75),
+        "toy": _TOY._replace(sizes={"num_layers": 2, **_SMALL, "dropout": 0.1}),
+        # Wu et al. 2021 ("Good for Misconceived Reasons"): 41.02 BLEU on test_2016 of Multi30k.
+        "tiny": _TINY._replace(
+            sizes={"num_layers": 4, **_SMALL, "dropout": 0.3}, bpe_dropout=(50, 75)
         ),
         "finetune": _FINETUNE,
         # Vaswani et al. 2017, table 3, base: the defaults of `Transformer`.
@@ -66,14 +59,12 @@ PRESETS = {
         "toy": _TOY._replace(
             sizes={"width": 64, "units": 128, "dropout": 0.1}, peak=0.003, warmup=200
         ),
-        "tiny": Preset(
-            {"width": 128, "units": 256, "dropout": 0.4},
-            subwords=9900,
+        "tiny": _TINY._replace(
+            sizes={"width": 128, "units": 256, "dropout": 0.4},
             tokens=2048,
             epochs=28,
             peak=0.002,
             warmup=1000,
-            ema_window=500,
             cooldown=6,
         ),
         "finetune": _FINETUNE,

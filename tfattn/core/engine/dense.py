@@ -28,6 +28,8 @@ def run(
         def attends_to(finite: Tensor) -> Tensor:
             # A product: `any` over pairs would be an array of all scores' size.
             pairs, broken = (ops.cast(x, "float32") for x in (visible, ops.logical_not(finite)))
+            if pairs.shape[-1] is None:  # perhaps 1, for every key
+                pairs = ops.broadcast_to(pairs, (*ops.shape(pairs)[:-1], ops.shape(broken)[-2]))
             if pairs.shape[-1] == 1:  # every key, or none
                 broken = ops.max(broken, axis=-2, keepdims=True, initial=0.0)
             return ops.matmul(pairs, broken) > 0

@@ -105,7 +105,7 @@ STEPS_AT_ONCE = 2
 # one kernel on one core. More strips need less memory, but make kernels too small to be fast.
 ADDITIVE_STRIPS = 8
 # Kinds of calls whose traced functions are kept. More would keep functions not called again.
-SHARED_CALLS = 64
+SHARED_CALLS = 16
 
 # Local attention (`tensorflow.local`).
 

@@ -253,11 +253,12 @@ class MultiHeadAttention(AttentionLayer):
         tokens += [return_attention_scores, training, use_causal_mask, valid_lens, bias]
         tokens += [window, self.num_heads]
         call, folded_mask = self._masked(*tokens)
-        own = type(self.score) is DotProductScore and self.positions is self.normalizer is None
+        own = type(self) is MultiHeadAttention and type(self.score) is DotProductScore
+        own = own and self.positions is self.normalizer is None
         if own and is_symbolic() and not return_attention_scores:
             # A trace of the rest takes most of the time in which a functional model is built.
             shape = *shape_of(call.query)[:2], *self._features(call.query.shape)
-            output, weights = ops.zeros(shape, call.query.dtype), None
+            output, weights = ops.zeros(shape, self.output_dense.compute_dtype), None
         else:
             call, start = over_cache(type(self).__name__, call, self.project_keys)
             output, weights = self._attend_heads(call, start)

@@ -24,7 +24,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfattn._types import Size
-from tfattn.core.engine import sizes
+from tfattn.core.engine import devices, sizes
 from tfattn.core.engine.tensorflow.block_bias import BlockBias
 from tfattn.core.engine.tensorflow.block_dropout import BlockDropout
 from tfattn.core.engine.tensorflow.block_scores import BlockScore
@@ -208,7 +208,9 @@ class BlockwisePasses:
         """Gradients of the step's blocks of queries, keys and values, and the sums after it."""
         wide_keys, wide_values = wide(keys), wide(values)
         shifted = queries
-        if self.score.is_product:  # one more column subtracts row_max within the product
+        # One more column subtracts row_max within the product; on GPUs that would round it.
+        in_product = self.score.is_product and devices.kind(queries) == "cpu"
+        if in_product:
             shifted = tf.concat([queries, -row_max], -1)
             wide_keys = tf.concat([wide_keys, tf.ones_like(wide_keys[..., :1])], -1)
 
@@ -229,7 +231,7 @@ class BlockwisePasses:
             ) -> tuple[Any, ...]:
                 j = visible.at(n)
                 scores = self._scores(shifted[i], wide_keys[j], m, i, j, visible)
-                scores = scores if self.score.is_product else scores - row_max[i]
+                scores = scores if in_product else scores - row_max[i]
                 kept = weights = tf.exp(scores)  # times row_sum
                 grad_weights = tf.matmul(grad_output, wide_values[j], transpose_b=True)
                 if self.dropout is not None:
