@@ -52,6 +52,11 @@ def translator(over_source=None):
     return drawn(keras.Model([source, target], keras.layers.Dense(V)(x)))
 
 
+def with_vectors(x):
+    """Four vectors before the encoder's states: as many tokens as the target has in the check."""
+    return tfattn.TransformerEncoderBlock(HEADS, 16)(keras.layers.ZeroPadding1D((4, 0))(x))
+
+
 class Subclassed(keras.Model):
     """One-headed attention over the target and over the source."""
 
@@ -148,8 +153,10 @@ MODELS = {
     ),
     # An encoder that needs several tokens, and attention of others over the memory.
     "convolved source": lambda: translator(keras.layers.Conv1D(D, 3, padding="valid")),
+    "source and four vectors more": lambda: translator(with_vectors),
 }
-HAVE_SOURCE = {"encoder, decoder", "subclassed", "conditioned", "Transformer", "convolved source"}
+NEED_ALL = {"convolved source", "source and four vectors more"}  # tokens of the source
+HAVE_SOURCE = {"encoder, decoder", "subclassed", "conditioned", "Transformer"} | NEED_ALL
 QUICK = {"all of these", "encoder, decoder"}
 
 
@@ -176,7 +183,7 @@ def test_stepper_gives_the_logits_of_the_whole_pass(name):
     wanted = numpy(whole(model, source, target))
     stepper = decoding.Stepper(model)
     state = stepper.encode(np.zeros((B, 1), "int32") if source is None else source, L)
-    if source is not None and name != "convolved source":
+    if source is not None and name not in NEED_ALL:
         assert state["source"].shape == (B, S if name == "conditioned" else 1)
     for position in range(T):
         tokens = np.where(np.arange(T) <= position, target, 9)  # later tokens are not read

@@ -55,8 +55,8 @@ class Stepper:
             _checks.fail("Stepper", "model", expected, model)
         self.model, self._has_source, layers = model, _has_source(model), flat_layers(model)
         self._checked: Any = None  # the caches after the comparison
-        # After `encode`, most models need no more of an encoder than its attention's projections,
-        # so one token is enough: PyTorch computes what no step reads.
+        # Most models need no token of the source after `encode`. The second try has another length
+        # too, since an encoder may add tokens up to the target's.
         for source_length in (1, None) if self._has_source else (None,):
             self._source_length = source_length
             if (fault := without_gradients(self._fault)(layers)) is None:
@@ -126,8 +126,8 @@ class Stepper:
         sizes = [x.input_dim for x in layers if isinstance(x, keras.layers.Embedding)]
         # Ids that every embedding has, but those of one vector or two, which are seldom of tokens.
         size = min([x for x in sizes if x > 2] or sizes, default=2)
-        draw, lengths = np.random.default_rng(0), (max(1, length - 4), length)
-        source, target = (draw.integers(0, size, (2, n)) for n in lengths)
+        draw, fewer = np.random.default_rng(0), 4 if self._source_length else 5
+        source, target = (draw.integers(0, size, (2, max(1, length - n))) for n in (fewer, 0))
         source[0, -1] = target[0, length // 2] = 0  # padding, in most models
         source, target = (ops.convert_to_tensor(ids, "int32") for ids in (source, target))
         close = functools.partial(_close, any("16" in x.compute_dtype for x in layers))
