@@ -57,7 +57,8 @@ def _make_figures(document):
         paragraph = image.parent
         alone = isinstance(paragraph, nodes.paragraph) and len(paragraph) == 1
         if alone and isinstance(paragraph.parent, nodes.section):
-            paragraph.replace_self(nodes.figure("", image, nodes.caption("", image["alt"])))
+            caption = nodes.caption("", " ".join(image["alt"].split()))  # of lines
+            paragraph.replace_self(nodes.figure("", image, caption))
 
 
 def _is_figure(node):
