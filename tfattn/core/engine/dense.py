@@ -11,7 +11,7 @@ from tfattn.core import softmax
 from tfattn.core.call import AttentionCall
 from tfattn.core.engine import devices
 from tfattn.core.guard import guard
-from tfattn.core.masks import Grid
+from tfattn.core.masks import Grid, explicit
 from tfattn.core.scores import facts_of
 from tfattn.core.tensors import matmul, with_heads
 
@@ -28,7 +28,7 @@ def run(
         def attends_to(finite: Tensor) -> Tensor:
             # A product: `any` over pairs would be an array of all scores' size.
             pairs, broken = (ops.cast(x, "float32") for x in (visible, ops.logical_not(finite)))
-            if pairs.shape[-1] is None:  # perhaps 1, for every key
+            if pairs.shape[-1] is None and type(call.mask) is explicit:  # perhaps 1, for every key
                 pairs = ops.broadcast_to(pairs, (*ops.shape(pairs)[:-1], ops.shape(broken)[-2]))
             if pairs.shape[-1] == 1:  # every key, or none
                 broken = ops.max(broken, axis=-2, keepdims=True, initial=0.0)
