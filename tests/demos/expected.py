@@ -630,4 +630,5 @@ def laws(numbers, end):
         for right in np.array(seeds):
             assert right[0] > 0.3, f"{name} has not learned: {right}"  # by guessing 0.02
             assert right[-1] < right[3] + 0.05, f"{name} goes on: {right}"
-    assert max(right[-1] for right in numbers["accuracies"]["learned"]) < 0.5
+    for name in ("sinusoid", "learned"):
+        assert max(right[-1] for right in numbers["accuracies"][name]) < 0.5, name
