@@ -58,7 +58,9 @@ def _make_figures(document):
         alone = isinstance(paragraph, nodes.paragraph) and len(paragraph) == 1
         if alone and isinstance(paragraph.parent, nodes.section):
             caption = nodes.caption("", " ".join(image["alt"].split()))  # of lines
-            paragraph.replace_self(nodes.figure("", image, caption))
+            figure = nodes.figure("", image, caption)
+            paragraph.replace_self(figure)
+            document.set_id(figure)  # for the link to it
 
 
 def _is_figure(node):
