@@ -57,8 +57,7 @@ def _make_figures(document):
         paragraph = image.parent
         alone = isinstance(paragraph, nodes.paragraph) and len(paragraph) == 1
         if alone and isinstance(paragraph.parent, nodes.section):
-            caption = nodes.caption("", " ".join(image["alt"].split()))  # of lines
-            figure = nodes.figure("", image, caption)
+            figure = nodes.figure("", image, nodes.caption("", image["alt"]))
             paragraph.replace_self(figure)
             document.set_id(figure)  # for the link to it
 
