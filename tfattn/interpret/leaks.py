@@ -82,8 +82,7 @@ def find_leaks(
     """
     test = _Test(model, inputs, padding, _checks.boolean(_WHO, "rows", rows))
     trials = [] if causal is False else [test.positions(causal)]
-    trials += [*map(test.padding, test.padded)]
-    trials += [test.rows()] if rows else []
+    trials += [*map(test.padding, test.padded), *([test.rows()] if rows else [])]
     if not trials:
         _checks.fail(_WHO, "causal", "be True or an input, without `padding` and `rows`", causal)
     with contextlib.ExitStack() as stack:
@@ -175,9 +174,10 @@ class _Test:
         self.base = self.outputs(self.arrays)
         self.states = [(v, x) for v, x in self.states if (ops.convert_to_numpy(v) != x).any()]
         again = self.first_leak([_Trial("", "", {0: np.ones((self.size, 1), bool)}, self.arrays)])
-        again = again and f"return the same numbers again, from a seed ({again.layer!r})"
-        if expected := again or any(np.isnan(x).any() for x in self.base) and "return no NaN":
-            _checks.fail(_WHO, "model", expected, getattr(self.model, "func", self.model))
+        same = f"return the same numbers again, from a seed ({again.layer!r})" if again else ""
+        if same or any(np.isnan(x).any() for x in self.base):
+            given = getattr(self.model, "func", self.model)
+            _checks.fail(_WHO, "model", same or "return no NaN", given)
 
     def structured(self, arrays: Arrays) -> Any:
         tensors = {name: ops.convert_to_tensor(x) for name, x in arrays.items()}
