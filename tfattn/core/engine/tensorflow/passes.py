@@ -207,11 +207,11 @@ class BlockwisePasses:
     ) -> tuple[Any, ...]:
         """Gradients of the step's blocks of queries, keys and values, and the sums after it."""
         wide_keys, wide_values = wide(keys), wide(values)
-        shifted = queries
-        # One more column subtracts row_max within the product; on GPUs that would round it.
+        # A column more subtracts row_max; not on GPUs, which round it, nor of a bias that may hide.
         in_product = self.score.is_product and devices.kind(queries) == "cpu"
+        in_product &= self.bias is None or getattr(self.bias.bias, "is_of_distance", False)
+        shifted = tf.concat([queries, -row_max], -1) if in_product else queries
         if in_product:
-            shifted = tf.concat([queries, -row_max], -1)
             wide_keys = tf.concat([wide_keys, tf.ones_like(wide_keys[..., :1])], -1)
 
         def over_queries(i: Size, grad_queries: tf.TensorArray, *state: Any) -> tuple[Any, ...]:
