@@ -299,6 +299,7 @@ def work_of(case: Case, peer: str, quick: bool = False) -> Work:
 
 
 def streamed(step: Callable[[], np.ndarray]) -> np.ndarray:
+    """The step, block by block whatever its size."""
     import tfattn
 
     with tfattn.attention_path("streamed"):
