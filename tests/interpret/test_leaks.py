@@ -629,7 +629,7 @@ class Unseeded(L.Layer):
             lambda: find_leaks(of_floats(), X, padding=MASK[:, :3]),
             r"`padding` must have shape \(3,\) or \(3, 7\). Received: padding=\(3, 3\)",
         ),
-        (lambda: find_leaks(of_floats(), []), r"`inputs` must be an array or some. .*=\[\]"),
+        (lambda: find_leaks(of_floats(), []), r"`inputs` must have one array or more. .*=\[\]"),
         (
             lambda: find_leaks(of_floats(), X, causal=False, rows=False),
             "`causal` must be True or an input, without `padding` and `rows`",

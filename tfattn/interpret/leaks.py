@@ -326,7 +326,7 @@ def _named(inputs: Any) -> Arrays:
     many = isinstance(inputs, Mapping | list | tuple)
     items = dict(inputs if isinstance(inputs, Mapping) else enumerate(inputs if many else [inputs]))
     if not items:
-        _checks.fail(_WHO, "inputs", "be an array or some", inputs)
+        _checks.fail(_WHO, "inputs", "have one array or more", inputs)
     for name, x in items.items():
         argument = f"inputs[{name!r}]"
         _checks.array(_WHO, argument, x, "(B, ...)", booleans=True)
