@@ -20,7 +20,7 @@ about. Where a law comes out only in part, the figure shows it as it came out.
 # ----------------
 # - Prerequisites: :doc:`Positional encoding <positions>`, :doc:`Residuals and layer normalization
 #   <residuals_and_norms>`, :doc:`Kernel regression as a tool <kernel_regression_tool>`.
-# - Time: 25 minutes to read; four to nine minutes to run on two cores, most of them for the last law.
+# - Time: 25 minutes to read; four to nine to run on two cores, most of them for the last law.
 # - ``options.seed`` is 0 and ``options.out`` the folder for figures. ``--seeds 3`` trains the
 #   models of the last law from three seeds.
 
