@@ -35,8 +35,8 @@ def made(monkeypatch):
     """The shared functions that a test traces, starting with none."""
     functions, compiled = [], streamed.compiled
 
-    def noted(function):
-        functions.append(compiled(function))
+    def noted(*arguments):
+        functions.append(compiled(*arguments))
         return functions[-1]
 
     monkeypatch.setattr(streamed, "_shared", {})
@@ -249,6 +249,25 @@ def test_shared_layers_of_one_kind_have_one_trace(monkeypatch, made, known):
     assert_close(graph(*operands), run(*operands, path="dense"))
     # the call, and what no one has differentiated twice
     assert [function.experimental_get_tracing_count() for function in made] == [1, 0]
+
+
+@pytest.mark.parametrize(
+    "shape, xla, inlined",
+    [
+        ((1, 1, 6, 4), False, True),
+        ((None, 1, 6, 4), False, True),
+        ((1, 1, 5, 4), False, False),
+        ((2, 1, None, 4), False, False),
+        ((1, 1, 6, 4), True, False),
+    ],
+)
+def test_large_call_is_inlined_and_holds_no_operands(monkeypatch, shape, xla, inlined):
+    monkeypatch.setattr(sizes, "INLINED_NUMBERS", 24)
+    function = tf.function(lambda x: shared(x, x), jit_compile=xla)
+    graph = function.get_concrete_function(tf.TensorSpec(shape)).graph
+    names = [op.get_attr("f").name for op in graph.get_operations() if "Call" in op.type]
+    (called,) = [f for f in graph.as_graph_def().library.function if f.signature.name in names]
+    assert called.attr["_noinline"].b is not inlined
 
 
 @pytest.mark.slow

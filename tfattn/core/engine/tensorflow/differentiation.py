@@ -133,9 +133,8 @@ def _check_under_xla(call: BlockwiseCall) -> None:
         _checks.fail("attend", "path", expected, "streamed")
 
 
-def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    # Inlined, a shared function would be optimized once for each call.
-    return tf.function(function, autograph=False, experimental_attributes={"_noinline": True})
+def compiled(function: Callable[..., Any], noinline: bool = True) -> Callable[..., Any]:
+    return tf.function(function, autograph=False, experimental_attributes={"_noinline": noinline})
 
 
 def _forward(

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -45,10 +46,8 @@ def run(
     prepared = BlockwiseCall(
         **{**vars(call), "seed": None, "return_log_sum_exp": bool(call.return_log_sum_exp)}
         | {"learned": [*map(tf.convert_to_tensor, learned)]}
-        | {"parameters": [*map(tf.convert_to_tensor, call.parameters)]},
-        draws=dropout,
-        given_rank=call.rank,
-        block=block,
+        | {"parameters": [*map(tf.convert_to_tensor, call.parameters)]}
+        | {"draws": dropout, "given_rank": call.rank, "block": block}
     )
     return _traced(prepared) if shared else _run(prepared)
 
@@ -61,14 +60,17 @@ def _traced(call: BlockwiseCall) -> Any:
     def function(*tensors: tf.Tensor) -> Any:
         return _run(objects.unflatten(structure, tensors))
 
+    # XLA inlines by itself, and fails at unknown lengths where TensorFlow has done so.
+    is_small = math.prod(n or 1 for n in call.query.shape) < sizes.INLINED_NUMBERS
+    noinline = is_small or in_xla_context()
     if not objects.is_shareable(structure):
-        return compiled(function)(*tensors)
+        return compiled(function, noinline)(*tensors)
     kind = (structure, in_xla_context(), *((x.dtype, tuple(x.shape)) for x in tensors))
     with _lock:
         if kind not in _shared:
             while len(_shared) >= sizes.SHARED_CALLS:
                 del _shared[next(iter(_shared))]  # the oldest; its callers keep a reference
-            _shared[kind] = compiled(function)
+            _shared[kind] = compiled(function, noinline)
         shared = _shared[kind]
     return shared(*tensors)
 
@@ -137,9 +139,7 @@ class _OnePair(Grid):
     def _first(self, tensor: tf.Tensor, axis: int, wanted: Size) -> tf.Tensor:
         axis %= len(tensor.shape)
         self._check(tensor, axis, wanted)
-        sizes = [-1] * len(tensor.shape)
-        sizes[axis] = tf.minimum(1, size(tensor, axis))
-        return tf.slice(tensor, [0] * len(sizes), sizes)
+        return tensor[(slice(None),) * axis + (slice(1),)]
 
     def _check(self, tensor: tf.Tensor, axis: int, wanted: Size | None) -> None:
         length = size(tensor, axis)
@@ -148,9 +148,8 @@ class _OnePair(Grid):
                 expected = f"have the length {wanted} or 1 on axis {axis}"
                 _checks.fail("attend", "mask", expected, tuple(tensor.shape))
         elif length is not wanted:
-            fits = tf.equal(length, wanted) | tf.equal(length, 1)
             message = ["attend: a mask must have the length", wanted, "or 1. Received:", length]
-            tf.debugging.Assert(fits, message)
+            tf.debugging.Assert(tf.equal(length, wanted) | tf.equal(length, 1), message)
 
 
 def _stays_in_bfloat16(call: AttentionCall) -> bool:
